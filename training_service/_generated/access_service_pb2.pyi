@@ -33,11 +33,11 @@ class _Role:
 class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     no_role: _Role.ValueType  # 0
-    """No role: for a token, the roles that its name has as a member of projects."""
+    """No role. A token with this value has the roles that its name has as a member of projects."""
     viewer: _Role.ValueType  # 1
     """May read the jobs of the project."""
     submitter: _Role.ValueType  # 2
-    """May also submit jobs, and cancel its own."""
+    """May also submit jobs, and cancel the caller's own jobs."""
     admin: _Role.ValueType  # 3
     """May also cancel the jobs of others, and manage tokens and members of the project."""
     operator: _Role.ValueType  # 4
@@ -47,11 +47,11 @@ class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """A set of rights in a project. Each role includes the ones before it."""
 
 no_role: Role.ValueType  # 0
-"""No role: for a token, the roles that its name has as a member of projects."""
+"""No role. A token with this value has the roles that its name has as a member of projects."""
 viewer: Role.ValueType  # 1
 """May read the jobs of the project."""
 submitter: Role.ValueType  # 2
-"""May also submit jobs, and cancel its own."""
+"""May also submit jobs, and cancel the caller's own jobs."""
 admin: Role.ValueType  # 3
 """May also cancel the jobs of others, and manage tokens and members of the project."""
 operator: Role.ValueType  # 4
@@ -109,20 +109,22 @@ class WhoAmIResponse(_message.Message):
     DEFAULT_PROJECT_FIELD_NUMBER: _builtins.int
     ROLES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name, which the jobs of the caller have as submitted_by."""
+    """The name. It is submitted_by of the caller's jobs."""
     means: _builtins.str
-    """The means by which the service knows it: `open` (the service asks for no proof), `token` or `certificate`."""
+    """The means by which the service has identified the caller: `token`, `certificate`, or `open` (the service
+    requires neither).
+    """
     token_id: _builtins.str
     """The id of the token. Empty without a token."""
     is_operator: _builtins.bool
-    """Whether the caller is operator: its role in all projects."""
+    """Whether the caller is an operator. An operator has this role in all projects."""
     default_project: _builtins.str
     """The project of new jobs and of lists, unless the metadata `x-project` names another."""
     roles_left_out: _builtins.int
-    """The number of further projects in which the caller has a role. ListProjects has them all."""
+    """The number of further projects in which the caller has a role. ListProjects lists all of them."""
     @_builtins.property
     def roles(self) -> _containers.ScalarMap[_builtins.str, Global___Role.ValueType]:
-        """The role in each project, for others than operators: at most 1000 of them, by name."""
+        """The role in each project, by the project's name: at most 1000 projects. Empty for operators."""
 
     def __init__(
         self,
@@ -154,12 +156,14 @@ class CreateTokenRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     LIFETIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Whose token it is: 1 to 64 letters, digits and ._@+-. With a project, callers are named PROJECT/NAME."""
+    """The name of the caller that uses the token: 1 to 64 letters, digits and ._@+-. With a project, the caller
+    is named PROJECT/NAME.
+    """
     project: _builtins.str
     """The only project in which the token is valid. Empty: see role."""
     role: Global___Role.ValueType
-    """With a project, the role in it: viewer, submitter or admin. Without, operator, or no_role for the roles
-    that the name has as a member of projects.
+    """With a project: the role in this project (viewer, submitter or admin). Without a project: operator, or
+    no_role for the roles that the name has as a member of projects.
     """
     @_builtins.property
     def lifetime(self) -> _duration_pb2.Duration:
@@ -225,9 +229,9 @@ class Token(_message.Message):
     REVOKED_AT_FIELD_NUMBER: _builtins.int
     USED_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The visible part of the text, which begins with tst_ID_."""
+    """The id, which is not secret. The text of a token begins with tst_ID_."""
     name: _builtins.str
-    """Whose token it is."""
+    """The name of the caller that uses the token."""
     project: _builtins.str
     """The only project in which it is valid. Empty: see role."""
     role: Global___Role.ValueType
@@ -244,11 +248,11 @@ class Token(_message.Message):
 
     @_builtins.property
     def revoked_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was revoked. Absent: it was not."""
+        """When it was revoked. Absent: it was not revoked."""
 
     @_builtins.property
     def used_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was used last, to the minute or so. Absent: not yet."""
+        """When it was last used, to about a minute. Absent: it was not used yet."""
 
     def __init__(
         self,
@@ -387,7 +391,7 @@ class Project(_message.Message):
     max_queued: _builtins.int
     """The number of its jobs that may wait in the queue. 0: no limit of its own."""
     is_declared_in_file: _builtins.bool
-    """Whether a file of the service declares the project, so that the API cannot change it."""
+    """Whether a file of the service declares the project. Calls cannot change such a project."""
     your_role: Global___Role.ValueType
     """The caller's role."""
     @_builtins.property
@@ -542,7 +546,7 @@ class SetMemberRequest(_message.Message):
     project: _builtins.str
     """The name of the project."""
     member: _builtins.str
-    """The name of the member: of a token without a project, or of a client certificate."""
+    """The name of the member. It is the name of tokens without a project, or the name in a client certificate."""
     role: Global___Role.ValueType
     """The role: viewer, submitter or admin."""
     def __init__(
@@ -679,22 +683,24 @@ class ReportKey(_message.Message):
     REMOVED_AT_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
-    """Counts the keys of a store. Tokens of the first key, 1, do not name it."""
+    """The number of the key. The first key of a store is 1; its tokens do not contain this number."""
     made_by: _builtins.str
     """The name of the caller that made it."""
     attempts: _builtins.int
-    """The number of live attempts that were live when it was replaced, and so may use it. 0 for the current one."""
+    """The number of live attempts that may use it, because they began before it was replaced. 0 for the current
+    key.
+    """
     @_builtins.property
     def made_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was made. Absent for the first key, which is as old as the store."""
+        """When it was made. Absent for the first key, which was made with the store."""
 
     @_builtins.property
     def replaced_at(self) -> _timestamp_pb2.Timestamp:
-        """When the next key was made. Absent for the current one."""
+        """When the next key was made. Absent for the current key."""
 
     @_builtins.property
     def removed_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was removed by a call. It is deleted once no live attempt uses it."""
+        """When a call removed it. It is deleted once no live attempt uses it."""
 
     def __init__(
         self,
@@ -790,7 +796,9 @@ Global___ListAuditEventsResponse: _TypeAlias = ListAuditEventsResponse  # noqa: 
 
 @_typing.final
 class AuditEvent(_message.Message):
-    """An audit event. Empty values are not known, or do not apply. No event has values of parameters, or secrets."""
+    """An audit event. A value is empty if it is unknown or does not apply. No event contains values of parameters
+    or secrets.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -808,12 +816,14 @@ class AuditEvent(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     id: _builtins.int
-    """Increases with each event of a service: microseconds since 1970, or one more than the last id."""
+    """The id, which increases with each event of a service: microseconds since 1970, or one more than the last
+    id.
+    """
     outcome: _builtins.str
     """`done` for a change, `denied`, or `read` for logs and artifacts."""
     action: _builtins.str
     """The operation, such as submit, cancel, logs, create_token; `authenticate` if the caller could not be
-    identified; `more` for an event that stands for others, which were too many to be kept one by one.
+    identified; `more` for an event that stands for several events, if there were too many to keep each.
     """
     project: _builtins.str
     """The project of the job, token or member."""
@@ -822,11 +832,13 @@ class AuditEvent(_message.Message):
     detail: _builtins.str
     """More about it."""
     count: _builtins.int
-    """The number of equal events that this one stands for. `at` and `request_id` are those of the first."""
+    """The number of equal events for which this event stands. `at` and `request_id` are those of the first
+    event.
+    """
     caller: _builtins.str
     """The name of the caller."""
     means: _builtins.str
-    """The means by which the service knew the caller: see WhoAmIResponse."""
+    """The means by which the service identified the caller: see WhoAmIResponse."""
     token_id: _builtins.str
     """The id of the caller's token."""
     address: _builtins.str

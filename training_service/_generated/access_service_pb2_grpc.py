@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AccessServiceStub:
-    """Manages who may use the service, and for what.
+    """Manages the callers of the service and their rights.
     """
 
     def __init__(self, channel):
@@ -103,19 +103,19 @@ class AccessServiceStub:
 
 
 class AccessServiceServicer:
-    """Manages who may use the service, and for what.
+    """Manages the callers of the service and their rights.
     """
 
     def WhoAmI(self, request, context):
-        """Returns who the caller is, as the service sees it. Every caller may call it.
+        """Returns the name and the roles of the caller. Every caller may call it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateToken(self, request, context):
-        """Creates a token. Its text is in the response, and nowhere else. For a token of a project, the caller has to
-        be its admin; for others, an operator.
+        """Creates a token. Only the response contains its text. Admins of a project may create tokens of this
+        project, and operators all tokens.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
         """
@@ -124,7 +124,7 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """Lists tokens by id, in pages, also those that have ended within the last month.
+        """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
 
         Errors: INVALID_ARGUMENT if the page size is not allowed.
         """
@@ -133,10 +133,10 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
-        """Revokes a token, for ever. Within a second, it is refused, and the streams that were opened with it end. It
-        may be repeated. Every caller may revoke its own token.
+        """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
+        with it end. The call may be repeated. Every caller may revoke its own tokens.
 
-        Errors: NOT_FOUND if the token does not exist, or the caller may not know of it.
+        Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,7 +150,7 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetProject(self, request, context):
-        """Declares a project, or replaces the limits of a project. Members stay. Only operators may call it.
+        """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. FAILED_PRECONDITION if a file of the service declares
         the project.
@@ -160,18 +160,19 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteProject(self, request, context):
-        """Deletes a project, and revokes its tokens. Its ended jobs stay, and only operators see them. Only operators
-        may call it.
+        """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
+        operators may call it.
 
-        Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended, or
-        a file of the service declares it.
+        Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
+        or if a file of the service declares it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetMember(self, request, context):
-        """Gives a caller a role in a project, in place of the one that it has. Admins of the project may call it.
+        """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
+        project may call it.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
         FAILED_PRECONDITION if a file of the service declares the project. RESOURCE_EXHAUSTED if it has too many
@@ -182,11 +183,11 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveMember(self, request, context):
-        """Takes the role of a caller in a project away. Within a second, the streams that need it end. Admins of the
-        project may call it.
+        """Removes the role of a caller in a project. Within a second, streams that need this role end. Admins of
+        the project may call it.
 
-        Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
-        the service declares the project.
+        Errors: NOT_FOUND if the project does not exist, or if the caller is not a member. FAILED_PRECONDITION if
+        a file of the service declares the project.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -201,8 +202,9 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RotateReportKey(self, request, context):
-        """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
-        have; it is deleted when the last of them has ended. Only operators may call it.
+        """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
+        their tokens, and the old key is deleted when the last attempt that uses it has ended. Only operators may
+        call it.
 
         Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
         """
@@ -211,19 +213,19 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RemoveReportKey(self, request, context):
-        """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
-        on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
-        while the key exists. Only operators may call it.
+        """Removes a replaced key. Within a second, the service refuses reports with tokens of this key. Live
+        attempts that use the key continue. They can then report only by printed lines, and only if they have not
+        reported by calls before. The call may be repeated as long as the key exists. Only operators may call it.
 
-        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAuditEvents(self, request, context):
-        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
-        Admins of a project may list its events, and operators all.
+        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and
+        artifacts. Admins of a project may list its events, and operators all events.
 
         Errors: INVALID_ARGUMENT if a value is not allowed.
         """
@@ -308,7 +310,7 @@ def add_AccessServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AccessService:
-    """Manages who may use the service, and for what.
+    """Manages the callers of the service and their rights.
     """
 
     @staticmethod

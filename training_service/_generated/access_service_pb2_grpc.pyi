@@ -32,163 +32,167 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AccessServiceStub:
-    """Manages who may use the service, and for what."""
+    """Manages the callers of the service and their rights."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AccessServiceAsyncStub: ...
     WhoAmI: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.WhoAmIRequest, _access_service_pb2.WhoAmIResponse]
-    """Returns who the caller is, as the service sees it. Every caller may call it."""
+    """Returns the name and the roles of the caller. Every caller may call it."""
     CreateToken: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.CreateTokenRequest, _access_service_pb2.CreateTokenResponse]
-    """Creates a token. Its text is in the response, and nowhere else. For a token of a project, the caller has to
-    be its admin; for others, an operator.
+    """Creates a token. Only the response contains its text. Admins of a project may create tokens of this
+    project, and operators all tokens.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListTokensRequest, _access_service_pb2.ListTokensResponse]
-    """Lists tokens by id, in pages, also those that have ended within the last month.
+    """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
 
     Errors: INVALID_ARGUMENT if the page size is not allowed.
     """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RevokeTokenRequest, _access_service_pb2.Token]
-    """Revokes a token, for ever. Within a second, it is refused, and the streams that were opened with it end. It
-    may be repeated. Every caller may revoke its own token.
+    """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
+    with it end. The call may be repeated. Every caller may revoke its own tokens.
 
-    Errors: NOT_FOUND if the token does not exist, or the caller may not know of it.
+    Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
     """
     ListProjects: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListProjectsRequest, _access_service_pb2.ListProjectsResponse]
     """Lists the projects in which the caller has a role, by name. Every caller may call it."""
     SetProject: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.SetProjectRequest, _access_service_pb2.Project]
-    """Declares a project, or replaces the limits of a project. Members stay. Only operators may call it.
+    """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. FAILED_PRECONDITION if a file of the service declares
     the project.
     """
     DeleteProject: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.DeleteProjectRequest, _access_service_pb2.DeleteProjectResponse]
-    """Deletes a project, and revokes its tokens. Its ended jobs stay, and only operators see them. Only operators
-    may call it.
+    """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
+    operators may call it.
 
-    Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended, or
-    a file of the service declares it.
+    Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
+    or if a file of the service declares it.
     """
     SetMember: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.SetMemberRequest, _access_service_pb2.Project]
-    """Gives a caller a role in a project, in place of the one that it has. Admins of the project may call it.
+    """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
+    project may call it.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     FAILED_PRECONDITION if a file of the service declares the project. RESOURCE_EXHAUSTED if it has too many
     members.
     """
     RemoveMember: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RemoveMemberRequest, _access_service_pb2.Project]
-    """Takes the role of a caller in a project away. Within a second, the streams that need it end. Admins of the
-    project may call it.
+    """Removes the role of a caller in a project. Within a second, streams that need this role end. Admins of
+    the project may call it.
 
-    Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
-    the service declares the project.
+    Errors: NOT_FOUND if the project does not exist, or if the caller is not a member. FAILED_PRECONDITION if
+    a file of the service declares the project.
     """
     ListReportKeys: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]
     """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
     current one. Only operators may call it.
     """
     RotateReportKey: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]
-    """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
-    have; it is deleted when the last of them has ended. Only operators may call it.
+    """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
+    their tokens, and the old key is deleted when the last attempt that uses it has ended. Only operators may
+    call it.
 
     Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
     """
     RemoveReportKey: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RemoveReportKeyRequest, _access_service_pb2.ReportKey]
-    """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
-    on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
-    while the key exists. Only operators may call it.
+    """Removes a replaced key. Within a second, the service refuses reports with tokens of this key. Live
+    attempts that use the key continue. They can then report only by printed lines, and only if they have not
+    reported by calls before. The call may be repeated as long as the key exists. Only operators may call it.
 
-    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current key.
     """
     ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]
-    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
-    Admins of a project may list its events, and operators all.
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and
+    artifacts. Admins of a project may list its events, and operators all events.
 
     Errors: INVALID_ARGUMENT if a value is not allowed.
     """
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
-    """Manages who may use the service, and for what."""
+    """Manages the callers of the service and their rights."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     WhoAmI: _aio.UnaryUnaryMultiCallable[_access_service_pb2.WhoAmIRequest, _access_service_pb2.WhoAmIResponse]  # type: ignore[assignment]
-    """Returns who the caller is, as the service sees it. Every caller may call it."""
+    """Returns the name and the roles of the caller. Every caller may call it."""
     CreateToken: _aio.UnaryUnaryMultiCallable[_access_service_pb2.CreateTokenRequest, _access_service_pb2.CreateTokenResponse]  # type: ignore[assignment]
-    """Creates a token. Its text is in the response, and nowhere else. For a token of a project, the caller has to
-    be its admin; for others, an operator.
+    """Creates a token. Only the response contains its text. Admins of a project may create tokens of this
+    project, and operators all tokens.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListTokensRequest, _access_service_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """Lists tokens by id, in pages, also those that have ended within the last month.
+    """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
 
     Errors: INVALID_ARGUMENT if the page size is not allowed.
     """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RevokeTokenRequest, _access_service_pb2.Token]  # type: ignore[assignment]
-    """Revokes a token, for ever. Within a second, it is refused, and the streams that were opened with it end. It
-    may be repeated. Every caller may revoke its own token.
+    """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
+    with it end. The call may be repeated. Every caller may revoke its own tokens.
 
-    Errors: NOT_FOUND if the token does not exist, or the caller may not know of it.
+    Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
     """
     ListProjects: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListProjectsRequest, _access_service_pb2.ListProjectsResponse]  # type: ignore[assignment]
     """Lists the projects in which the caller has a role, by name. Every caller may call it."""
     SetProject: _aio.UnaryUnaryMultiCallable[_access_service_pb2.SetProjectRequest, _access_service_pb2.Project]  # type: ignore[assignment]
-    """Declares a project, or replaces the limits of a project. Members stay. Only operators may call it.
+    """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. FAILED_PRECONDITION if a file of the service declares
     the project.
     """
     DeleteProject: _aio.UnaryUnaryMultiCallable[_access_service_pb2.DeleteProjectRequest, _access_service_pb2.DeleteProjectResponse]  # type: ignore[assignment]
-    """Deletes a project, and revokes its tokens. Its ended jobs stay, and only operators see them. Only operators
-    may call it.
+    """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
+    operators may call it.
 
-    Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended, or
-    a file of the service declares it.
+    Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
+    or if a file of the service declares it.
     """
     SetMember: _aio.UnaryUnaryMultiCallable[_access_service_pb2.SetMemberRequest, _access_service_pb2.Project]  # type: ignore[assignment]
-    """Gives a caller a role in a project, in place of the one that it has. Admins of the project may call it.
+    """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
+    project may call it.
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     FAILED_PRECONDITION if a file of the service declares the project. RESOURCE_EXHAUSTED if it has too many
     members.
     """
     RemoveMember: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RemoveMemberRequest, _access_service_pb2.Project]  # type: ignore[assignment]
-    """Takes the role of a caller in a project away. Within a second, the streams that need it end. Admins of the
-    project may call it.
+    """Removes the role of a caller in a project. Within a second, streams that need this role end. Admins of
+    the project may call it.
 
-    Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
-    the service declares the project.
+    Errors: NOT_FOUND if the project does not exist, or if the caller is not a member. FAILED_PRECONDITION if
+    a file of the service declares the project.
     """
     ListReportKeys: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]  # type: ignore[assignment]
     """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
     current one. Only operators may call it.
     """
     RotateReportKey: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]  # type: ignore[assignment]
-    """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
-    have; it is deleted when the last of them has ended. Only operators may call it.
+    """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
+    their tokens, and the old key is deleted when the last attempt that uses it has ended. Only operators may
+    call it.
 
     Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
     """
     RemoveReportKey: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RemoveReportKeyRequest, _access_service_pb2.ReportKey]  # type: ignore[assignment]
-    """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
-    on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
-    while the key exists. Only operators may call it.
+    """Removes a replaced key. Within a second, the service refuses reports with tokens of this key. Live
+    attempts that use the key continue. They can then report only by printed lines, and only if they have not
+    reported by calls before. The call may be repeated as long as the key exists. Only operators may call it.
 
-    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current key.
     """
     ListAuditEvents: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
-    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
-    Admins of a project may list its events, and operators all.
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and
+    artifacts. Admins of a project may list its events, and operators all events.
 
     Errors: INVALID_ARGUMENT if a value is not allowed.
     """
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Manages who may use the service, and for what."""
+    """Manages the callers of the service and their rights."""
 
     @_abc_1.abstractmethod
     def WhoAmI(
@@ -196,7 +200,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.WhoAmIRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.WhoAmIResponse, _abc.Awaitable[_access_service_pb2.WhoAmIResponse]]:
-        """Returns who the caller is, as the service sees it. Every caller may call it."""
+        """Returns the name and the roles of the caller. Every caller may call it."""
 
     @_abc_1.abstractmethod
     def CreateToken(
@@ -204,8 +208,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.CreateTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.CreateTokenResponse, _abc.Awaitable[_access_service_pb2.CreateTokenResponse]]:
-        """Creates a token. Its text is in the response, and nowhere else. For a token of a project, the caller has to
-        be its admin; for others, an operator.
+        """Creates a token. Only the response contains its text. Admins of a project may create tokens of this
+        project, and operators all tokens.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
         """
@@ -216,7 +220,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ListTokensResponse, _abc.Awaitable[_access_service_pb2.ListTokensResponse]]:
-        """Lists tokens by id, in pages, also those that have ended within the last month.
+        """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
 
         Errors: INVALID_ARGUMENT if the page size is not allowed.
         """
@@ -227,10 +231,10 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.RevokeTokenRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.Token, _abc.Awaitable[_access_service_pb2.Token]]:
-        """Revokes a token, for ever. Within a second, it is refused, and the streams that were opened with it end. It
-        may be repeated. Every caller may revoke its own token.
+        """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
+        with it end. The call may be repeated. Every caller may revoke its own tokens.
 
-        Errors: NOT_FOUND if the token does not exist, or the caller may not know of it.
+        Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
         """
 
     @_abc_1.abstractmethod
@@ -247,7 +251,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.SetProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.Project, _abc.Awaitable[_access_service_pb2.Project]]:
-        """Declares a project, or replaces the limits of a project. Members stay. Only operators may call it.
+        """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. FAILED_PRECONDITION if a file of the service declares
         the project.
@@ -259,11 +263,11 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.DeleteProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.DeleteProjectResponse, _abc.Awaitable[_access_service_pb2.DeleteProjectResponse]]:
-        """Deletes a project, and revokes its tokens. Its ended jobs stay, and only operators see them. Only operators
-        may call it.
+        """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
+        operators may call it.
 
-        Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended, or
-        a file of the service declares it.
+        Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
+        or if a file of the service declares it.
         """
 
     @_abc_1.abstractmethod
@@ -272,7 +276,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.SetMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.Project, _abc.Awaitable[_access_service_pb2.Project]]:
-        """Gives a caller a role in a project, in place of the one that it has. Admins of the project may call it.
+        """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
+        project may call it.
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
         FAILED_PRECONDITION if a file of the service declares the project. RESOURCE_EXHAUSTED if it has too many
@@ -285,11 +290,11 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.RemoveMemberRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.Project, _abc.Awaitable[_access_service_pb2.Project]]:
-        """Takes the role of a caller in a project away. Within a second, the streams that need it end. Admins of the
-        project may call it.
+        """Removes the role of a caller in a project. Within a second, streams that need this role end. Admins of
+        the project may call it.
 
-        Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
-        the service declares the project.
+        Errors: NOT_FOUND if the project does not exist, or if the caller is not a member. FAILED_PRECONDITION if
+        a file of the service declares the project.
         """
 
     @_abc_1.abstractmethod
@@ -308,8 +313,9 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.RotateReportKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ReportKey, _abc.Awaitable[_access_service_pb2.ReportKey]]:
-        """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
-        have; it is deleted when the last of them has ended. Only operators may call it.
+        """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
+        their tokens, and the old key is deleted when the last attempt that uses it has ended. Only operators may
+        call it.
 
         Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
         """
@@ -320,11 +326,11 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.RemoveReportKeyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ReportKey, _abc.Awaitable[_access_service_pb2.ReportKey]]:
-        """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
-        on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
-        while the key exists. Only operators may call it.
+        """Removes a replaced key. Within a second, the service refuses reports with tokens of this key. Live
+        attempts that use the key continue. They can then report only by printed lines, and only if they have not
+        reported by calls before. The call may be repeated as long as the key exists. Only operators may call it.
 
-        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current key.
         """
 
     @_abc_1.abstractmethod
@@ -333,8 +339,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.ListAuditEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_access_service_pb2.ListAuditEventsResponse]]:
-        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
-        Admins of a project may list its events, and operators all.
+        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and
+        artifacts. Admins of a project may list its events, and operators all events.
 
         Errors: INVALID_ARGUMENT if a value is not allowed.
         """

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
-    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
-    within a second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
+    and the project's admins may change it. Only operators may change queues, and entries that all projects
+    have. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     def __init__(self, channel):
@@ -85,9 +85,9 @@ class CatalogServiceStub:
 
 
 class CatalogServiceServicer:
-    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
-    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
-    within a second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
+    and the project's admins may change it. Only operators may change queues, and entries that all projects
+    have. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     def ListAlgorithms(self, request, context):
@@ -109,11 +109,12 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetAlgorithm(self, request, context):
-        """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
+        """Declares an algorithm, or changes a declared one. Jobs of the algorithm run any code that the caller
+        names.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there
-        are too many.
+        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project
+        does not exist. PERMISSION_DENIED if the caller may not declare it, or if the service accepts no
+        algorithms by the API. RESOURCE_EXHAUSTED if there are too many declarations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,22 +158,22 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetQueue(self, request, context):
-        """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
-        even if it would now refuse them.
+        """Declares a queue, or changes a declared one. Only operators may call it. Jobs that were accepted earlier
+        stay in the queue, even if the changed queue would refuse them.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
-        names the field. FAILED_PRECONDITION, too, if jobs wait or run in a queue that would become a parent of others.
-        RESOURCE_EXHAUSTED if there are too many.
+        Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the
+        message names the field. FAILED_PRECONDITION if the name is taken, or if jobs wait or run in a queue that
+        would become a parent. RESOURCE_EXHAUSTED if there are too many queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveQueue(self, request, context):
-        """Removes a declared queue. Operators may call it.
+        """Removes a declared queue. Only operators may call it.
 
-        Errors: NOT_FOUND if it is not declared by a call. FAILED_PRECONDITION while jobs wait or run in it, or other
-        queues are below it.
+        Errors: NOT_FOUND if the queue was not declared by a call. FAILED_PRECONDITION if jobs wait or run in it,
+        or if other queues are below it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,9 +236,9 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
-    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
-    within a second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
+    and the project's admins may change it. Only operators may change queues, and entries that all projects
+    have. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     @staticmethod

@@ -3,19 +3,21 @@
 isort:skip_file
 Uploads the files of programs, so that TrainRequest.program can run them.
 
-The files of a program are a tree. Its manifest has a line for each file, ordered by the bytes of the path:
-`MODE SIZE SHA256 PATH`, each ending with a line feed. MODE is 644 or 755, SIZE has no leading zeros, SHA256
-is that of the content in lower-case hexadecimal digits, and PATH is relative, in UTF-8, with `/` between
-names. The SHA-256 of the manifest is the name of the tree. Links and devices cannot be part of a tree.
+The files of a program are a tree. The manifest of a tree has a line for each file, `MODE SIZE SHA256
+PATH`, ordered by the bytes of the path. Each line ends with a line feed. MODE is 644 or 755. SIZE has no
+leading zeros. SHA256 is the hash of the content in lower-case hexadecimal digits. PATH is relative, in
+UTF-8, with `/` between names. The SHA-256 of the manifest is the name of the tree. Links and devices
+cannot be part of a tree.
 
-To upload a tree: FindTree; if it is not known, PutManifest; then UploadFiles with what is missing. If a
-call breaks, begin again: nothing that has arrived is asked for again.
+To upload a tree, call FindTree. If the tree is not known, call PutManifest. Then call UploadFiles with the
+missing contents. If a call breaks, begin again: the service does not ask again for bytes that have
+arrived.
 
-Trees belong to a project: the metadata `x-project`, or the caller's default project. A tree, or a content,
-of another project is never found.
+Trees belong to a project: the metadata `x-project`, or the caller's default project. Trees and contents of
+other projects are never found.
 
-Errors of every call: those of training_service.proto. If the service runs no uploaded programs
-(`programs.enabled`), PERMISSION_DENIED.
+Errors of every call: the errors of training_service.proto, and PERMISSION_DENIED if the service runs no
+uploaded programs (`programs.enabled`).
 """
 
 from collections import abc as _abc
@@ -121,9 +123,9 @@ class Piece(_message.Message):
     sha256: _builtins.str
     """The SHA-256 of the whole content, as 64 hexadecimal digits."""
     offset: _builtins.int
-    """The position of this part in the content: at most the number of bytes that have arrived."""
+    """The position of this part in the content. It is at most the number of bytes that have arrived."""
     content: _builtins.bytes
-    """The bytes. Empty for an empty file, and for a content of which everything has arrived."""
+    """The bytes. Empty for an empty file, and for a content that has arrived completely."""
     def __init__(
         self,
         *,
@@ -141,7 +143,7 @@ Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
 class TreeStatus(_message.Message):
-    """The parts of a tree that the service has."""
+    """The state of a tree in the service."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ProgramServiceStub:
-    """Takes the files of programs.
+    """Receives the files of programs.
     """
 
     def __init__(self, channel):
@@ -53,11 +53,12 @@ class ProgramServiceStub:
 
 
 class ProgramServiceServicer:
-    """Takes the files of programs.
+    """Receives the files of programs.
     """
 
     def FindTree(self, request, context):
-        """Returns what the service has of a tree. This counts as a use of it: unused trees are removed after a time.
+        """Returns which contents of a tree are missing. The call counts as a use of the tree. Unused trees are
+        removed after a time.
 
         Errors: INVALID_ARGUMENT if the name is not allowed.
         """
@@ -66,21 +67,23 @@ class ProgramServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutManifest(self, request_iterator, context):
-        """Takes the manifest of a tree, in pieces, and returns what is missing. It may be repeated.
+        """Receives the manifest of a tree in pieces, and returns the missing contents. The call may be repeated.
 
         Errors: INVALID_ARGUMENT if the manifest is not allowed; the message names the line or the path.
-        RESOURCE_EXHAUSTED if there is no room for the files.
+        RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadFiles(self, request_iterator, context):
-        """Takes contents of files of one tree, and returns what is still missing once they are durable.
+        """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+        missing.
 
-        Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
-        follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-        no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
+        Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
+        if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
+        disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
+        minutes: begin again; the upload continues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,7 +116,7 @@ def add_ProgramServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ProgramService:
-    """Takes the files of programs.
+    """Receives the files of programs.
     """
 
     @staticmethod

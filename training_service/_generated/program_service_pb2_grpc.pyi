@@ -3,19 +3,21 @@
 isort:skip_file
 Uploads the files of programs, so that TrainRequest.program can run them.
 
-The files of a program are a tree. Its manifest has a line for each file, ordered by the bytes of the path:
-`MODE SIZE SHA256 PATH`, each ending with a line feed. MODE is 644 or 755, SIZE has no leading zeros, SHA256
-is that of the content in lower-case hexadecimal digits, and PATH is relative, in UTF-8, with `/` between
-names. The SHA-256 of the manifest is the name of the tree. Links and devices cannot be part of a tree.
+The files of a program are a tree. The manifest of a tree has a line for each file, `MODE SIZE SHA256
+PATH`, ordered by the bytes of the path. Each line ends with a line feed. MODE is 644 or 755. SIZE has no
+leading zeros. SHA256 is the hash of the content in lower-case hexadecimal digits. PATH is relative, in
+UTF-8, with `/` between names. The SHA-256 of the manifest is the name of the tree. Links and devices
+cannot be part of a tree.
 
-To upload a tree: FindTree; if it is not known, PutManifest; then UploadFiles with what is missing. If a
-call breaks, begin again: nothing that has arrived is asked for again.
+To upload a tree, call FindTree. If the tree is not known, call PutManifest. Then call UploadFiles with the
+missing contents. If a call breaks, begin again: the service does not ask again for bytes that have
+arrived.
 
-Trees belong to a project: the metadata `x-project`, or the caller's default project. A tree, or a content,
-of another project is never found.
+Trees belong to a project: the metadata `x-project`, or the caller's default project. Trees and contents of
+other projects are never found.
 
-Errors of every call: those of training_service.proto. If the service runs no uploaded programs
-(`programs.enabled`), PERMISSION_DENIED.
+Errors of every call: the errors of training_service.proto, and PERMISSION_DENIED if the service runs no
+uploaded programs (`programs.enabled`).
 """
 
 from collections import abc as _abc
@@ -42,57 +44,63 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ProgramServiceStub:
-    """Takes the files of programs."""
+    """Receives the files of programs."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ProgramServiceAsyncStub: ...
     FindTree: _grpc.UnaryUnaryMultiCallable[_program_service_pb2.FindTreeRequest, _program_service_pb2.TreeStatus]
-    """Returns what the service has of a tree. This counts as a use of it: unused trees are removed after a time.
+    """Returns which contents of a tree are missing. The call counts as a use of the tree. Unused trees are
+    removed after a time.
 
     Errors: INVALID_ARGUMENT if the name is not allowed.
     """
     PutManifest: _grpc.StreamUnaryMultiCallable[_program_service_pb2.PutManifestRequest, _program_service_pb2.TreeStatus]
-    """Takes the manifest of a tree, in pieces, and returns what is missing. It may be repeated.
+    """Receives the manifest of a tree in pieces, and returns the missing contents. The call may be repeated.
 
     Errors: INVALID_ARGUMENT if the manifest is not allowed; the message names the line or the path.
-    RESOURCE_EXHAUSTED if there is no room for the files.
+    RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
     """
     UploadFiles: _grpc.StreamUnaryMultiCallable[_program_service_pb2.UploadFilesRequest, _program_service_pb2.TreeStatus]
-    """Takes contents of files of one tree, and returns what is still missing once they are durable.
+    """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+    missing.
 
-    Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
-    follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-    no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
+    Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
+    if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
+    disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
+    minutes: begin again; the upload continues.
     """
 
 @_typing.type_check_only
 class ProgramServiceAsyncStub(ProgramServiceStub):
-    """Takes the files of programs."""
+    """Receives the files of programs."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     FindTree: _aio.UnaryUnaryMultiCallable[_program_service_pb2.FindTreeRequest, _program_service_pb2.TreeStatus]  # type: ignore[assignment]
-    """Returns what the service has of a tree. This counts as a use of it: unused trees are removed after a time.
+    """Returns which contents of a tree are missing. The call counts as a use of the tree. Unused trees are
+    removed after a time.
 
     Errors: INVALID_ARGUMENT if the name is not allowed.
     """
     PutManifest: _aio.StreamUnaryMultiCallable[_program_service_pb2.PutManifestRequest, _program_service_pb2.TreeStatus]  # type: ignore[assignment]
-    """Takes the manifest of a tree, in pieces, and returns what is missing. It may be repeated.
+    """Receives the manifest of a tree in pieces, and returns the missing contents. The call may be repeated.
 
     Errors: INVALID_ARGUMENT if the manifest is not allowed; the message names the line or the path.
-    RESOURCE_EXHAUSTED if there is no room for the files.
+    RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
     """
     UploadFiles: _aio.StreamUnaryMultiCallable[_program_service_pb2.UploadFilesRequest, _program_service_pb2.TreeStatus]  # type: ignore[assignment]
-    """Takes contents of files of one tree, and returns what is still missing once they are durable.
+    """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+    missing.
 
-    Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
-    follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-    no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
+    Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
+    if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
+    disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
+    minutes: begin again; the upload continues.
     """
 
 class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Takes the files of programs."""
+    """Receives the files of programs."""
 
     @_abc_1.abstractmethod
     def FindTree(
@@ -100,7 +108,8 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _program_service_pb2.FindTreeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_program_service_pb2.TreeStatus, _abc.Awaitable[_program_service_pb2.TreeStatus]]:
-        """Returns what the service has of a tree. This counts as a use of it: unused trees are removed after a time.
+        """Returns which contents of a tree are missing. The call counts as a use of the tree. Unused trees are
+        removed after a time.
 
         Errors: INVALID_ARGUMENT if the name is not allowed.
         """
@@ -111,10 +120,10 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_program_service_pb2.PutManifestRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_program_service_pb2.TreeStatus, _abc.Awaitable[_program_service_pb2.TreeStatus]]:
-        """Takes the manifest of a tree, in pieces, and returns what is missing. It may be repeated.
+        """Receives the manifest of a tree in pieces, and returns the missing contents. The call may be repeated.
 
         Errors: INVALID_ARGUMENT if the manifest is not allowed; the message names the line or the path.
-        RESOURCE_EXHAUSTED if there is no room for the files.
+        RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
         """
 
     @_abc_1.abstractmethod
@@ -123,11 +132,13 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_program_service_pb2.UploadFilesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_program_service_pb2.TreeStatus, _abc.Awaitable[_program_service_pb2.TreeStatus]]:
-        """Takes contents of files of one tree, and returns what is still missing once they are durable.
+        """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+        missing.
 
-        Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
-        follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-        no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
+        Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
+        if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
+        disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
+        minutes: begin again; the upload continues.
         """
 
 def add_ProgramServiceServicer_to_server(servicer: ProgramServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

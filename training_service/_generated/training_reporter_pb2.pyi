@@ -25,13 +25,15 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class FetchProgramRequest(_message.Message):
-    """The token says which job it is."""
+    """Asks for the files of a program. The token in the metadata identifies the job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MANIFEST_ONLY_FIELD_NUMBER: _builtins.int
     manifest_only: _builtins.bool
-    """Whether the answer ends after the manifest and its empty line, for instances that have the contents of the files."""
+    """Whether the answer ends after the manifest and the empty line. For instances that already have the
+    contents of the files.
+    """
     def __init__(
         self,
         *,
@@ -136,7 +138,7 @@ Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 
 @_typing.final
 class RankProgress(_message.Message):
-    """The position of one training process. The service uses durations only, since clocks of machines differ."""
+    """The position of one training process. All times are durations, because the clocks of machines differ."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -157,29 +159,35 @@ class RankProgress(_message.Message):
     step: _builtins.int
     """The number of training steps done, 0 to 10^15. Absent: no step yet."""
     longest_step: _builtins.float
-    """The seconds of the longest of the last steps. 0: unknown."""
+    """The duration of the longest of the last steps, in seconds. 0: unknown."""
     step_seconds: _builtins.float
-    """The median of the last steps, in seconds, without declared phases. 0: unknown."""
+    """The median duration of the last steps, in seconds, without declared phases such as an evaluation. 0:
+    unknown.
+    """
     waiting_seconds: _builtins.float
-    """The part of it in which the process waited for others, as far as it knows."""
+    """The seconds of step_seconds in which the process waited for other processes, as far as it can measure
+    this.
+    """
     waiting: _builtins.bool
-    """Whether the process waits for others now."""
+    """Whether the process is waiting for other processes now."""
     phase: _builtins.str
     """The activity: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
     place: _builtins.int
-    """A number that changes when the main thread is at another place in the program. 0: unknown."""
+    """A number that stands for the place of the main thread in the program: it changes when the thread moves.
+    0: unknown.
+    """
     stacks: _builtins.str
-    """The stacks of its threads, the main thread first, after the answer has asked for them. At most 8192
-    characters are read.
+    """The stacks of its threads, the main thread first. Sent if the last answer had wants_stacks. The service
+    reads at most 8192 characters.
     """
     moved_ago: _builtins.float
-    """The seconds since it last made a step, changed its phase or reported something. 0: unknown, or just now."""
+    """The seconds since it last made a step, changed its phase or reported a value. 0: unknown, or just now."""
     still_for: _builtins.float
-    """The seconds for which the main thread has been seen at the same place. Absent: unknown."""
+    """The seconds for which the main thread has been at the same place. Absent: unknown."""
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveOperation]:
-        """The last collective operation that it has begun in each of its process groups, sent with the stacks. At most 16
-        are read.
+        """For each of its process groups, the last collective operation that it has begun. Sent with the stacks.
+        The service reads at most 16.
         """
 
     def __init__(
@@ -225,15 +233,17 @@ class CollectiveOperation(_message.Message):
     SIZES_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    """The name of the process group, the same in all its processes. At most 64 characters are read here and below."""
+    """The name of the process group. It is the same in all processes of the group. The service reads at most 64
+    characters of this text and of the texts below.
+    """
     number: _builtins.int
-    """The number of the operation in its group: it grows by one with each."""
+    """The number of the operation in its group. It grows by one with each operation."""
     operation: _builtins.str
     """The kind of operation, such as `all_reduce`."""
     sizes: _builtins.str
-    """The sizes of what the process sends, such as `[[1024, 8]]`."""
+    """The sizes of the tensors that the process sends, such as `[[1024, 8]]`."""
     done: _builtins.bool
-    """Whether it is done for this process."""
+    """Whether the operation has ended for this process."""
     def __init__(
         self,
         *,
@@ -339,12 +349,12 @@ class ReportResponse(_message.Message):
     RECONNECT_FIELD_NUMBER: _builtins.int
     QUIET_PAUSE_FIELD_NUMBER: _builtins.int
     wants_stacks: _builtins.bool
-    """True if the service wants the stacks of the process, with its next report."""
+    """True if the process has to send its stacks with its next report."""
     reconnect: _builtins.bool
-    """True if this replica of the service does not watch ranks. Connect anew: another one does."""
+    """True if this replica of the service does not watch ranks. Connect again, to reach the replica that does."""
     @_builtins.property
     def pause(self) -> _duration_pb2.Duration:
-        """The time to wait before the next report, if there is something new to report. It grows with the number of
+        """The time to wait before the next report, if there are new values. The time grows with the number of
         reporting processes.
         """
 
@@ -354,9 +364,9 @@ class ReportResponse(_message.Message):
 
     @_builtins.property
     def quiet_pause(self) -> _duration_pb2.Duration:
-        """The time after which a process that is watched reports where it stands, though nothing is new. Absent: it is not
-        watched. If it is shorter than `pause`, the process has to report that soon, since the service may ask for its stacks
-        then.
+        """The time after which a watched process has to report its position even without new values. Absent: the
+        process is not watched. If this time is shorter than `pause`, the process has to report after this time,
+        because the service may ask for its stacks then.
         """
 
     def __init__(

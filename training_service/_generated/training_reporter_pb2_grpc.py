@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TrainingReporterStub:
-    """Takes reports of training processes. Any rank of a job may call it.
+    """Receives reports of training processes. Any rank of a job may call it.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class TrainingReporterStub:
 
 
 class TrainingReporterServicer:
-    """Takes reports of training processes. Any rank of a job may call it.
+    """Receives reports of training processes. Any rank of a job may call it.
     """
 
     def Report(self, request, context):
@@ -65,11 +65,11 @@ class TrainingReporterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def FetchProgram(self, request, context):
-        """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
-        The metadata are those of `Report`.
+        """Returns the files of the uploaded program that a job runs, for instances that cannot read the service's
+        disk. Send the same metadata as for `Report`.
 
-        The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
-        files in the order of the manifest. Check all hashes.
+        The contents of all messages together are the manifest of the tree, an empty line, and then the contents
+        of the files in the order of the manifest. The caller has to check all hashes.
 
         Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
         the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
@@ -101,7 +101,7 @@ def add_TrainingReporterServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrainingReporter:
-    """Takes reports of training processes. Any rank of a job may call it.
+    """Receives reports of training processes. Any rank of a job may call it.
     """
 
     @staticmethod

@@ -30,7 +30,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrainingReporterStub:
-    """Takes reports of training processes. Any rank of a job may call it."""
+    """Receives reports of training processes. Any rank of a job may call it."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -46,11 +46,11 @@ class TrainingReporterStub:
     temporary: continue to train, and send the values again with the next report.
     """
     FetchProgram: _grpc.UnaryStreamMultiCallable[_training_reporter_pb2.FetchProgramRequest, _training_reporter_pb2.FetchProgramResponse]
-    """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
-    The metadata are those of `Report`.
+    """Returns the files of the uploaded program that a job runs, for instances that cannot read the service's
+    disk. Send the same metadata as for `Report`.
 
-    The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
-    files in the order of the manifest. Check all hashes.
+    The contents of all messages together are the manifest of the tree, an empty line, and then the contents
+    of the files in the order of the manifest. The caller has to check all hashes.
 
     Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
     the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
@@ -59,7 +59,7 @@ class TrainingReporterStub:
 
 @_typing.type_check_only
 class TrainingReporterAsyncStub(TrainingReporterStub):
-    """Takes reports of training processes. Any rank of a job may call it."""
+    """Receives reports of training processes. Any rank of a job may call it."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Report: _aio.UnaryUnaryMultiCallable[_training_reporter_pb2.ReportRequest, _training_reporter_pb2.ReportResponse]  # type: ignore[assignment]
@@ -72,11 +72,11 @@ class TrainingReporterAsyncStub(TrainingReporterStub):
     temporary: continue to train, and send the values again with the next report.
     """
     FetchProgram: _aio.UnaryStreamMultiCallable[_training_reporter_pb2.FetchProgramRequest, _training_reporter_pb2.FetchProgramResponse]  # type: ignore[assignment]
-    """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
-    The metadata are those of `Report`.
+    """Returns the files of the uploaded program that a job runs, for instances that cannot read the service's
+    disk. Send the same metadata as for `Report`.
 
-    The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
-    files in the order of the manifest. Check all hashes.
+    The contents of all messages together are the manifest of the tree, an empty line, and then the contents
+    of the files in the order of the manifest. The caller has to check all hashes.
 
     Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
     the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
@@ -84,7 +84,7 @@ class TrainingReporterAsyncStub(TrainingReporterStub):
     """
 
 class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
-    """Takes reports of training processes. Any rank of a job may call it."""
+    """Receives reports of training processes. Any rank of a job may call it."""
 
     @_abc_1.abstractmethod
     def Report(
@@ -107,11 +107,11 @@ class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
         request: _training_reporter_pb2.FetchProgramRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_reporter_pb2.FetchProgramResponse], _abc.AsyncIterator[_training_reporter_pb2.FetchProgramResponse]]:
-        """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
-        The metadata are those of `Report`.
+        """Returns the files of the uploaded program that a job runs, for instances that cannot read the service's
+        disk. Send the same metadata as for `Report`.
 
-        The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
-        files in the order of the manifest. Check all hashes.
+        The contents of all messages together are the manifest of the tree, an empty line, and then the contents
+        of the files in the order of the manifest. The caller has to check all hashes.
 
         Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
         the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded

@@ -3,19 +3,21 @@
 isort:skip_file
 The API of the training service: submit, follow and cancel training jobs.
 
-Stability: names and numbers of Train, GetTrainingStatus and their messages never change, since clients of
-the MiniAutoML training service use them. New fields get new numbers; new calls are added beside the old.
+Stability: names and numbers of Train, GetTrainingStatus and their messages never change, because clients
+of the MiniAutoML training service use them. New fields get new numbers. Existing calls stay when new calls
+are added.
 
-Every job belongs to a project, and callers have roles in projects. The jobs of a project in which a caller
-has no role do not exist for the caller: their ids give NOT_FOUND. The metadata `x-project` of a call names
-the project of new jobs and of lists; without it, this is the caller's default project.
+Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
+project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
+`x-project` of a call names the project of new jobs and of lists. Without this metadata, it is the caller's
+default project.
 
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
-PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE while the job store, the storage
-or the backend cannot be reached or the service restarts (try again), RESOURCE_EXHAUSTED for a message larger
-than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies the call
-in the service's log.
+PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE if the job store, the storage
+or the backend does not answer, or if the service restarts (try again), RESOURCE_EXHAUSTED for a message
+larger than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
+the call in the service's log.
 """
 
 from collections import abc as _abc
@@ -47,7 +49,7 @@ class _TrainingStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Traini
     launch: _TrainingStatus.ValueType  # 1
     """The group is being launched."""
     running: _TrainingStatus.ValueType  # 2
-    """The master of the group runs."""
+    """The master of the group is running."""
     succeed: _TrainingStatus.ValueType  # 3
     """The training ended successfully."""
     failure: _TrainingStatus.ValueType  # 4
@@ -65,7 +67,7 @@ queuing: TrainingStatus.ValueType  # 0
 launch: TrainingStatus.ValueType  # 1
 """The group is being launched."""
 running: TrainingStatus.ValueType  # 2
-"""The master of the group runs."""
+"""The master of the group is running."""
 succeed: TrainingStatus.ValueType  # 3
 """The training ended successfully."""
 failure: TrainingStatus.ValueType  # 4
@@ -93,7 +95,7 @@ class _RankPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RankPhase.V
     RANK_PHASE_FAILED: _RankPhase.ValueType  # 4
     """Ended with an error."""
     RANK_PHASE_STOPPED: _RankPhase.ValueType  # 5
-    """Ended by the service, because the attempt was over."""
+    """Stopped by the service, because the attempt had ended."""
 
 class RankPhase(_RankPhase, metaclass=_RankPhaseEnumTypeWrapper):
     """The state of a rank."""
@@ -109,7 +111,7 @@ RANK_PHASE_SUCCEEDED: RankPhase.ValueType  # 3
 RANK_PHASE_FAILED: RankPhase.ValueType  # 4
 """Ended with an error."""
 RANK_PHASE_STOPPED: RankPhase.ValueType  # 5
-"""Ended by the service, because the attempt was over."""
+"""Stopped by the service, because the attempt had ended."""
 Global___RankPhase: _TypeAlias = RankPhase  # noqa: Y015
 
 @_typing.final
@@ -133,17 +135,18 @@ class TrainRequest(_message.Message):
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
-    and other content fails with ALREADY_EXISTS. Empty: every request makes a new job.
+    and different content fails with ALREADY_EXISTS. Empty: every request creates a new job.
     """
     queue: _builtins.str
     """The queue in which the job waits. Empty: the default queue of the project (see CatalogService.ListQueues)."""
     priority: _builtins.str
-    """The class of its priority within the queue, such as "low", "normal" or "high" (`scheduling.priorities`), or a
-    number between the lowest and the highest class. Empty: 0, or less if the queue allows no more.
+    """The job's priority within the queue: a class, such as "low", "normal" or "high"
+    (`scheduling.priorities`), or a number between the lowest and the highest class. Empty: 0, or the highest
+    priority that the queue allows if this is less than 0.
     """
     flavor: _builtins.str
-    """The flavor, a kind of machine, on which the job runs (`scheduling.flavors`, `kubernetes.flavors`). Empty: the
-    first one on which it can start.
+    """The flavor, a kind of machine, on which the job runs (`scheduling.flavors`, `kubernetes.flavors`). Empty:
+    the first flavor on which the job can start.
     """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
@@ -151,8 +154,8 @@ class TrainRequest(_message.Message):
 
     @_builtins.property
     def pod_options(self) -> Global___PodOptions:
-        """Options of each instance (pod or container). The service's configuration defines which of them a request
-        may set. Absent: the options of the algorithm.
+        """Options of each instance (pod or container). The service's configuration defines the options that a
+        request may set. Absent: the options of the algorithm.
         """
 
     @_builtins.property
@@ -165,24 +168,27 @@ class TrainRequest(_message.Message):
 
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tags of the job, by which lists find it: at most 16, each at most 64 letters, digits and `. _ / : = @ + -`,
-        such as "baseline" or "team=vision". They have no part in what the job runs.
+        """Tags of the job, by which lists find it, such as "baseline" or "team=vision": at most 16, each with at most
+        64 letters, digits and `. _ / : = @ + -`. They do not change what the job runs.
         """
 
     @_builtins.property
     def program(self) -> Global___Program:
-        """A program of the caller's own, instead of a configured algorithm. `metadata.algorithm` is then empty."""
+        """An uploaded program to run, instead of a configured algorithm. With a program, leave `metadata.algorithm`
+        empty.
+        """
 
     @_builtins.property
     def number_policy(self) -> Global___NumberPolicy:
-        """The reaction to a reported NaN or infinity. Fields that are not set have the values of the
-        algorithm, or else of the service's configuration.
+        """The reaction to a reported NaN or infinity. Fields that are not set have the values of the algorithm. If
+        the algorithm does not set them either, they have the values in the service's configuration.
         """
 
     @_builtins.property
     def expected(self) -> _duration_pb2.Duration:
-        """The expected run time of an attempt: more than 0, at most 3650 days. Jobs of known duration can start early in
-        gaps. Nothing happens to an attempt that takes longer. Absent: learned from earlier jobs.
+        """The expected run time of an attempt: more than 0, at most 3650 days. If it is known, the job can start
+        early in a gap of the schedule. An attempt that takes longer is not stopped. Absent: the service learns
+        it from earlier jobs.
         """
 
     def __init__(
@@ -211,8 +217,8 @@ Global___TrainRequest: _TypeAlias = TrainRequest  # noqa: Y015
 
 @_typing.final
 class Program(_message.Message):
-    """A program whose files were uploaded (see program_service.proto). Each instance starts in a copy of the files
-    of its own, which it may change.
+    """A program whose files were uploaded (see program_service.proto). Each instance starts in its own copy of
+    the files, which it may change.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -254,32 +260,36 @@ class Program(_message.Message):
     """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the job."""
     requirements: _builtins.str
     """A file of the tree with Python requirements, such as "requirements.txt": the program runs in a virtual
-    environment with these packages, on Docker and Kubernetes besides those of its image. Empty: none.
+    environment with these packages. On Docker and Kubernetes, the program also has the packages of its
+    image. Empty: no requirements.
     """
     python_environment: _builtins.str
-    """The name of a Python environment that the operator has configured (`process.program_environments`), in
-    place of the usual one; an image of `docker.program_environments` or `kubernetes.program_environments` on
-    these backends. Not together with requirements. Empty: the usual one.
+    """The name of the Python environment in which the program runs, from `process.program_environments`. On
+    Docker and Kubernetes: the name of an image, from `docker.program_environments` or
+    `kubernetes.program_environments`. Not together with requirements. Empty: the default environment or
+    image.
     """
     image: _builtins.str
-    """The image in which the program runs, such as "registry.example.com/team/torch:2.5": one that the operator
-    allows (`docker.program_image_patterns`, `kubernetes.program_image_patterns`). Not together with
-    python_environment. Empty: the usual one. Not on backend process.
+    """The image in which the program runs, such as "registry.example.com/team/torch:2.5". The operator must
+    allow it (`docker.program_image_patterns`, `kubernetes.program_image_patterns`). Not together with
+    python_environment, and not on backend process. Empty: the default image.
     """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The program and its arguments, at most 1024 and 64 KiB in all, run without a shell. Required."""
+        """The program and its arguments, run without a shell: at most 1024 texts, and at most 64 KiB together.
+        Required.
+        """
 
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables, with the rules and limits of declared parameters: names that the service sets, or
-        that change which code runs, are not allowed.
+        """Environment variables. The rules and limits are those of declared parameters: variables that the service
+        sets, and variables that change which code runs, are not allowed.
         """
 
     @_builtins.property
     def changes(self) -> Global___ProgramChanges:
-        """The changes since the commit in `version`. They are recorded with the job, which does not use them. Absent:
-        none are recorded.
+        """The uncommitted changes since the commit in `version`. They are only recorded with the job. Absent: no
+        changes are recorded.
         """
 
     def __init__(
@@ -313,8 +323,8 @@ class ProgramChanges(_message.Message):
     ADDED_FIELD_NUMBER: _builtins.int
     REMOVED_FIELD_NUMBER: _builtins.int
     tree: _builtins.str
-    """The name of an uploaded tree with the only file "changes.diff", of at most 1 MiB: the text of the changes,
-    as `git diff` prints it. It is kept as long as the files of programs are. Required.
+    """The name of an uploaded tree whose only file is "changes.diff": the text of the changes as `git diff`
+    prints it, at most 1 MiB. It is kept as long as the files of programs. Required.
     """
     added: _builtins.int
     """The number of lines that were added."""
@@ -337,9 +347,9 @@ Global___ProgramChanges: _TypeAlias = ProgramChanges  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """Says when a failed attempt is followed by another, in which the whole group starts again: if attempts are
-    left, and the diagnosis is retryable (such as a lost node or an evicted pod) or has a category in
-    `retry_on`.
+    """The rules for another attempt after a failure. In another attempt, the whole group starts again. It follows
+    if attempts are left, and if the diagnosis is retryable (such as a lost node or an evicted pod) or has a
+    category in `retry_on`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -352,8 +362,8 @@ class RetryPolicy(_message.Message):
     """The number of attempts, including the first: 1 to 100. Absent: as configured."""
     @_builtins.property
     def backoff(self) -> _duration_pb2.Duration:
-        """The pause before the second attempt, at most 3650 days. It doubles with each further attempt, up to
-        max_backoff. Absent: as configured.
+        """The pause before the second attempt, at most 3650 days. The pause doubles with each further attempt, up
+        to max_backoff. Absent: as configured.
         """
 
     @_builtins.property
@@ -386,15 +396,15 @@ Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class NumberPolicy(_message.Message):
-    """The reaction to a reported metric that is NaN or infinite. The status shows it in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The status always shows such values."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ON_NONFINITE_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     on_nonfinite: _builtins.str
-    """"flag": the status shows it, and nothing else happens. "fail": the attempt also fails, as "diverged". Empty: as
-    configured.
+    """"flag": the status shows the value, and training continues. "fail": the attempt fails as "diverged".
+    Empty: as configured.
     """
     @_builtins.property
     def metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -418,8 +428,8 @@ Global___NumberPolicy: _TypeAlias = NumberPolicy  # noqa: Y015
 
 @_typing.final
 class Deadlines(_message.Message):
-    """The longest times in each state, at most 3650 days. A job that exceeds one fails. A duration of 0 means no
-    deadline. Absent: as configured.
+    """The longest times of a job in each state, at most 3650 days each. A job that exceeds a deadline fails. A
+    duration of 0 means no deadline. Absent: as configured.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -430,7 +440,7 @@ class Deadlines(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue(self) -> _duration_pb2.Duration:
-        """The time in the queue. It starts again with each attempt."""
+        """The time in the queue. It begins anew with each attempt."""
 
     @_builtins.property
     def start(self) -> _duration_pb2.Duration:
@@ -442,8 +452,8 @@ class Deadlines(_message.Message):
 
     @_builtins.property
     def progress(self) -> _duration_pb2.Duration:
-        """The time in which an attempt has to make progress. It replaces the learned time of attempts whose processes
-        report their steps by calls, and it is watched for all others, too.
+        """The time in which an attempt has to make progress. For attempts whose processes report their steps by
+        calls, it replaces the time that the service learns. It also applies to all other attempts.
         """
 
     def __init__(
@@ -557,14 +567,14 @@ class PodOptions(_message.Message):
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     nproc_per_node: _builtins.int
-    """The number of training processes in each instance, at most 256. torchrun starts them if it is more than
-    1. 0: the value of the algorithm.
+    """The number of training processes in each instance, at most 256. If there are more than 1, torchrun starts
+    them. 0: the value of the algorithm.
     """
     priority_class: _builtins.str
     """The PriorityClass of the pods. Kubernetes only. Empty: the value of the algorithm."""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Quantities by resource, such as {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}."""
+        """Amounts by resource, such as {"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}."""
 
     @_builtins.property
     def node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -584,8 +594,9 @@ class PodOptions(_message.Message):
 
     @_builtins.property
     def placement(self) -> Global___Placement:
-        """The placement of the pods relative to each other. Kubernetes only. Absent: the value of the algorithm; without
-        one, one machine if possible, or else one rack, or else one zone.
+        """The placement of the pods relative to each other. Kubernetes only. Absent: the value of the algorithm. If
+        the algorithm has none: one machine if possible, otherwise one rack if possible, otherwise one zone if
+        possible.
         """
 
     def __init__(
@@ -610,8 +621,9 @@ Global___PodOptions: _TypeAlias = PodOptions  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
-    """The placement of an attempt's pods relative to each other. Places are "machine", "rack" and "zone"; the operator sets
-    the label of nodes that tells each place (`kubernetes.topology`). At least one of near and apart is required.
+    """The placement of an attempt's pods relative to each other. The kinds of places are "machine", "rack" and
+    "zone". For each kind, the operator configures the label of nodes that names the place
+    (`kubernetes.topology`). At least one of near and apart is required.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -622,9 +634,9 @@ class Placement(_message.Message):
     near: _builtins.str
     """Run all pods in one place of this kind."""
     apart: _builtins.str
-    """Run each pod in a different place of this kind. It must be smaller than near."""
+    """Run each pod in a different place of this kind. This kind must be smaller than near."""
     strict: _builtins.bool
-    """Whether pods wait until they can be placed like this. If false, the placement is only a preference."""
+    """Whether pods wait until this placement is possible. If false, the placement is only a preference."""
     def __init__(
         self,
         *,
@@ -768,51 +780,57 @@ class GetTrainingStatusResponse(_message.Message):
     job_id: _builtins.int
     """The id of the job."""
     message: _builtins.str
-    """The situation of the job in a sentence for people. Its text may change between versions."""
+    """A sentence for people that describes the situation of the job. The text may change between versions."""
     positionInQueue: _builtins.int
-    """The number of jobs before this one in the queue; 0 for the next one, and for every job that is not
+    """The number of jobs before this job in the queue. 0 for the first job, and for every job that is not
     queued.
     """
     attempt: _builtins.int
     """The number of the current attempt, from 1; 0 before the first launch."""
     instances: _builtins.int
-    """The number of instances of all roles."""
+    """The number of instances of all roles together."""
     ending: _builtins.bool
-    """True if the end of the attempt is decided (failed, cancelled, stopped for another job), and the group is being stopped."""
+    """True if the end of the attempt is decided (failed, cancelled, or stopped for another job), and its group
+    is still being stopped.
+    """
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, including the first, and those that were preempted, evicted, or
-    stopped to go on in another size.
+    """The number of attempts that the job may have, including the first attempt, and including attempts that
+    were preempted, evicted, or stopped to continue with another number of instances.
     """
     has_model: _builtins.bool
-    """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
-    not answer.
+    """Whether model_uri had a file when the job succeeded. Absent before that, and if the storage did not
+    answer.
     """
     project: _builtins.str
     """The project that the job belongs to."""
     submitted_by: _builtins.str
-    """The name of the caller that submitted the job. Empty for jobs of versions without projects."""
+    """The name of the caller that submitted the job. Empty if a version of the service without projects
+    accepted the job.
+    """
     note: _builtins.str
     """The note on the job."""
     algorithm_version: _builtins.int
-    """The version of the algorithm that the job was accepted with, if it was declared by the API (see
-    catalog_service.proto). 0: it came from a file of the service.
+    """The version of the algorithm with which the job was accepted, if the algorithm was declared by the API
+    (see catalog_service.proto). 0: the algorithm was built in, or declared in a file of the service.
     """
     dataset_declaration: _builtins.int
-    """Likewise, the version of what was declared of the dataset."""
+    """The version of the dataset's declaration with which the job was accepted, if the dataset was declared by
+    the API. 0: it was built in, or declared in a file of the service.
+    """
     queue: _builtins.str
-    """The queue in which the job waits, or waited."""
+    """The queue in which the job waits or has waited."""
     priority: _builtins.int
-    """Its priority within the queue."""
+    """The job's priority within the queue."""
     preemptions: _builtins.int
     """The number of attempts that were stopped for other jobs. They do not count against the attempts of retry_policy."""
     evictions: _builtins.int
-    """The number of attempts that were stopped by others than the service, with notice: the drain of a node, for
-    example. They do not count against the attempts of retry_policy.
+    """The number of attempts that were evicted: stopped with notice, but not by the service, for example by the
+    drain of a node. They do not count against the attempts of retry_policy.
     """
     flavor: _builtins.str
-    """The flavor that was asked for. Empty: any."""
+    """The flavor in the request. Empty: any flavor."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -823,7 +841,7 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp:
-        """The time at which the master of the current attempt was first seen running. Absent before that."""
+        """The time at which the service first saw that the master of the current attempt runs. Absent before that."""
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp:
@@ -835,7 +853,9 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def diagnosis(self) -> Global___Diagnosis:
-        """The reason of the failure. It is set as soon as the job has failed, even while its group is being stopped."""
+        """The reason of the failure. It is set as soon as the failure is decided, even while the group is being
+        stopped.
+        """
 
     @_builtins.property
     def progress(self) -> Global___Progress:
@@ -843,11 +863,13 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___Move]:
-        """The job's history: every state, the submission first."""
+        """The job's history: every change of its state, oldest first, beginning with the submission."""
 
     @_builtins.property
     def next_attempt_at(self) -> _timestamp_pb2.Timestamp:
-        """The time at which the job returns to the queue for its next attempt. Absent unless it waits for that."""
+        """The time at which the job returns to the queue for its next attempt. Absent if the job does not wait for
+        another attempt.
+        """
 
     @_builtins.property
     def deadline_at(self) -> _timestamp_pb2.Timestamp:
@@ -863,7 +885,7 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def expected(self) -> _duration_pb2.Duration:
-        """The expected run time of an attempt, as submitted. Absent: not stated."""
+        """The expected run time of an attempt, as submitted. Absent: the request had none."""
 
     def __init__(
         self,
@@ -925,18 +947,20 @@ class Move(_message.Message):
     PREEMPTED_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
-    """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
-    `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
-    on.
+    """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another attempt follows.
+    `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the other ranks
+    continue to train.
     """
     attempt: _builtins.int
-    """The number of the attempt at that time, from 1; 0 before the first launch."""
+    """The number of the attempt at that time, from 1. 0: before the first launch."""
     preempted: _builtins.str
-    """For `queuing`: why the attempt was stopped for another job, or to go on in another size, in a sentence. Empty: it
-    was not.
+    """For `queuing`: a sentence that says why the attempt was stopped for another job, or to continue with
+    another number of instances. Empty: it was not stopped for this.
     """
     evicted: _builtins.str
-    """For `queuing`: by whom the attempt was stopped, if not by the service, in a sentence. Empty: it was not."""
+    """For `queuing`: a sentence that says what evicted the attempt, such as the drain of a node. Empty: it was
+    not evicted.
+    """
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the move."""
@@ -996,20 +1020,22 @@ class TrainingJobMetadata(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     OUTPUT_MODEL_NAME_FIELD_NUMBER: _builtins.int
     algorithm: _builtins.str
-    """The name of a configured algorithm. Required, but empty with `TrainRequest.program`; the status of such a
-    job has "program".
+    """The name of a configured algorithm. Required, except that it must be empty with `TrainRequest.program`.
+    The status of a job with a program has "program" here.
     """
     dataset_id: _builtins.str
     """The id of a dataset: at most 128 letters, digits and `. _ - + =`. Required, unless the algorithm needs no
     dataset or the request has a program.
     """
     name: _builtins.str
-    """A name for people: at most 128 letters, digits, spaces and `. _ -`. Empty: the name of the algorithm."""
+    """A name of the job for people: at most 128 letters, digits, spaces and `. _ -`. Empty: the name of the
+    algorithm.
+    """
     train_data_version_hash: _builtins.str
     """The version of the dataset, with the same characters as dataset_id. Required with dataset_id."""
     output_model_name: _builtins.str
-    """The name of the model, with the same characters as dataset_id. It becomes part of model_uri. Empty: made
-    from `name`.
+    """The name of the model, with the same characters as dataset_id. It becomes part of model_uri. Empty: the
+    service makes it from `name`.
     """
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1057,15 +1083,15 @@ class RankStatus(_message.Message):
     exit_code: _builtins.int
     """The exit code: 128 + N after signal N. Absent while the process runs, and if it is unknown."""
     note: _builtins.str
-    """The reason why a rank waits, such as an image that is being pulled. Empty if it does not wait, or if the
-    reason is unknown.
+    """The reason why the rank waits, such as an image that is being pulled. Empty if the rank does not wait, or
+    if the reason is unknown.
     """
     restarts: _builtins.int
     """The number of restarts in this attempt. Only ranks of elastic groups are restarted."""
     @_builtins.property
     def pace(self) -> Global___RankPace:
-        """The position of the rank in the training. Absent unless its processes report their steps by calls. It is a few
-        seconds old.
+        """The position of the rank in the training. Absent if its processes do not report their steps by calls. The
+        values are a few seconds old.
         """
 
     def __init__(
@@ -1091,7 +1117,9 @@ Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
 
 @_typing.final
 class RankPace(_message.Message):
-    """The position of a rank in the training. If the rank has several processes: the one with the fewest steps."""
+    """The position of a rank in the training. If the rank has several processes, the position of the process with
+    the fewest steps.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1107,18 +1135,18 @@ class RankPace(_message.Message):
     phase: _builtins.str
     """"training", "evaluation", "saving", "compiling", or "done"."""
     step_seconds: _builtins.float
-    """The median of its last steps, in seconds. 0: unknown."""
+    """The median duration of its last steps, in seconds. 0: unknown."""
     waiting_seconds: _builtins.float
-    """The part of it in which it waited for others, as far as it knows."""
+    """The seconds of step_seconds in which it waited for other ranks, as far as it can measure this."""
     slowness: _builtins.float
-    """The time of its own work, divided by that of the median rank. 0: unknown, or not slow."""
+    """The time of its own work in a step, divided by this time of the median rank. 0: unknown, or not slow."""
     @_builtins.property
     def heard_at(self) -> _timestamp_pb2.Timestamp:
         """The time of its last report."""
 
     @_builtins.property
     def slow_since(self) -> _timestamp_pb2.Timestamp:
-        """The time since which the rank is slow. Absent: it is not."""
+        """The time at which the rank became slow. Absent: the rank is not slow."""
 
     def __init__(
         self,
@@ -1167,8 +1195,8 @@ class Diagnosis(_message.Message):
     rank: _builtins.int
     """The rank that failed. Absent if the failure concerns the whole job."""
     cause: _builtins.str
-    """The line of the rank's log that names the cause, such as an exception with its place in the code. Empty if none
-    was found.
+    """The line of the rank's log that names the cause, such as an exception with its line of code. Empty if the
+    service found no such line.
     """
     def __init__(
         self,
@@ -1238,11 +1266,11 @@ class Progress(_message.Message):
     steps_per_second: _builtins.float
     """The smoothed speed in steps per second. 0 if it is unknown, and while the job does not run."""
     seconds_left: _builtins.float
-    """The remaining time at this speed, in seconds. Absent if it is unknown."""
+    """The remaining time at this speed, in seconds. Absent: unknown."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """The last value of each metric, by name. At most 64. It may be NaN or infinite, which in JSON are the texts
-        "NaN", "Infinity" and "-Infinity".
+        """The last value of each metric, by name. At most 64. A value may be NaN or infinite: in JSON, these values
+        are the texts "NaN", "Infinity" and "-Infinity".
         """
 
     @_builtins.property
@@ -1251,11 +1279,13 @@ class Progress(_message.Message):
 
     @_builtins.property
     def nonfinite(self) -> _containers.RepeatedCompositeFieldContainer[Global___NonfiniteMetric]:
-        """The first value of each metric in the attempt that is NaN or infinite, in the order of the reports."""
+        """For each metric that was NaN or infinite in the attempt: the first such value, in the order of the
+        reports.
+        """
 
     @_builtins.property
     def checkpoint(self) -> Global___SavedCheckpoint:
-        """The last checkpoint of the attempt. Absent: it has reported none."""
+        """The last checkpoint of the attempt. Absent: the attempt has reported no checkpoint."""
 
     def __init__(
         self,
@@ -1327,7 +1357,7 @@ class NonfiniteMetric(_message.Message):
     step: _builtins.int
     """The training step."""
     rank: _builtins.int
-    """The rank that reported it. Absent if it is not known."""
+    """The rank that reported the value. Absent: unknown."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the value."""
@@ -1371,42 +1401,42 @@ class ListTrainingJobsRequest(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     BEFORE_JOB_FIELD_NUMBER: _builtins.int
     name_prefix: _builtins.str
-    """The beginning of the jobs' names. Empty: all."""
+    """The text with which the names of the jobs begin. Empty: all names."""
     algorithm: _builtins.str
     """The algorithm of the jobs. Empty: all."""
     page_size: _builtins.int
-    """The largest number of jobs in the page, at most 1000. 0: 50. A page of large jobs has fewer."""
+    """The largest number of jobs in the page, at most 1000. 0: 50. If the jobs are large, a page has fewer."""
     page_token: _builtins.str
-    """The next_page_token of the previous page, to be used with the same filters. Empty: the first page."""
+    """The next_page_token of the previous page, with the same filters as for that page. Empty: the first page."""
     project: _builtins.str
     """The project of the jobs. Empty: the caller's project (see the metadata `x-project`).
     NOT_FOUND if there is no such project.
     """
     all_projects: _builtins.bool
-    """The jobs of all projects in which the caller has a role. Not with project."""
+    """Whether to list the jobs of all projects in which the caller has a role. Not with project."""
     submitted_by: _builtins.str
     """The name of the caller that submitted the jobs. Empty: all."""
     mine: _builtins.bool
-    """The jobs that the caller submitted. Not with submitted_by."""
+    """Whether to list only jobs that the caller submitted. Not with submitted_by."""
     before_job: _builtins.int
-    """The jobs with lower ids, which were submitted before this job. 0: all."""
+    """Only jobs with lower ids than this id, which were submitted earlier. 0: all jobs."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___TrainingStatus.ValueType]:
         """The states to list. Empty: all."""
 
     @_builtins.property
     def submitted_since(self) -> _timestamp_pb2.Timestamp:
-        """Jobs that were submitted at this time or later. Absent: no first time. If a clock of the service was set
+        """Only jobs that were submitted at this time or later. Absent: no bound. If a clock of the service was set
         back by more than an hour, a list by time may lack jobs of that hour.
         """
 
     @_builtins.property
     def submitted_before(self) -> _timestamp_pb2.Timestamp:
-        """Jobs that were submitted before this time. Absent: no last time."""
+        """Only jobs that were submitted before this time. Absent: no bound."""
 
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tags, all of which the jobs have. At most 16. Empty: all jobs."""
+        """Only jobs that have all these tags. At most 16 tags. Empty: all jobs."""
 
     def __init__(
         self,
@@ -1442,7 +1472,9 @@ class ListTrainingJobsResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
-    """The token of the next page. Empty on the last page only: a page with few jobs need not be the last."""
+    """The token of the next page. Empty on the last page only. A page with few jobs is not always the last
+    page.
+    """
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GetTrainingStatusResponse]:
         """The jobs, newest first."""
@@ -1602,24 +1634,26 @@ class GetTrainingLogsRequest(_message.Message):
     job_id: _builtins.int
     """The id of the job."""
     rank: _builtins.int
-    """The rank, from 0. Leave it out with all_ranks."""
+    """The rank, from 0. Not set with all_ranks."""
     follow: _builtins.bool
-    """Continue with new output until the job has ended. Waits for a job that has not started."""
+    """Whether the stream continues with new output until the job has ended. If the job has not started, the
+    stream waits.
+    """
     tail_lines: _builtins.int
-    """The number of last lines of each rank to start with. Absent: from the beginning. Not with position."""
+    """Start with this number of last lines of each rank. Absent: start at the beginning. Not with position."""
     attempt: _builtins.int
-    """The attempt, from 1. 0: the last one, and with follow also all later ones."""
+    """The attempt, from 1. 0: the last attempt. With follow, later attempts follow."""
     all_ranks: _builtins.bool
-    """Read all ranks, merged by time."""
+    """Whether to read the logs of all ranks, merged by time."""
     position: _builtins.str
-    """Continue after the response with this position. The rank or all_ranks must be the same as before. Empty:
-    no position.
+    """Continue after the response that had this position. The rank or all_ranks must be the same as in the
+    earlier call. Empty: no position.
     """
     timestamps: _builtins.bool
-    """Begin each line with its time (RFC 3339, UTC) and a space."""
+    """Whether each line begins with its time (RFC 3339, UTC) and a space."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
-        """Start with the output after this time. Absent: from the beginning."""
+        """Start with the output after this time. Absent: start at the beginning."""
 
     def __init__(
         self,
@@ -1712,7 +1746,9 @@ Global___GetTrainingMetricsRequest: _TypeAlias = GetTrainingMetricsRequest  # no
 
 @_typing.final
 class MetricSeries(_message.Message):
-    """The values of one metric over all attempts. A long series is thinned out evenly to at most 1024 points."""
+    """The values of one metric over all attempts. If there are many, points are left out evenly, so that at most
+    1024 are left.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1884,30 +1920,33 @@ class ExplainTrainingResponse(_message.Message):
     queue: _builtins.str
     """The queue in which the job waits."""
     position: _builtins.int
-    """The number of queued jobs of the same queue that were submitted before."""
+    """The number of queued jobs of the same queue that were submitted before this job."""
     flavor: _builtins.str
-    """The flavor of the promise; empty without one."""
+    """The flavor on which the job is promised to start. Empty without a promised start."""
     moved_because: _builtins.str
-    """The reason why the promised start is later than before; empty if it is not."""
+    """The reason why the promised start is now later than before. Empty if it is not later."""
     other_holders: _builtins.int
-    """The number of other jobs that hold capacity."""
+    """The number of further jobs that hold capacity."""
     other_instances: _builtins.int
-    """Their instances."""
+    """The number of their instances."""
     stopped: _builtins.str
-    """If the job waits because its attempt is being stopped, or was stopped, before its end: the reason, in a sentence.
-    Attempts are stopped for another job, to go on in another size, or by others. Empty: it does not wait for that.
+    """If the job waits because its attempt was stopped or is being stopped before its end: a sentence with the
+    reason. An attempt is stopped for another job, to continue with another number of instances, or by an
+    eviction. Empty: the job does not wait for this.
     """
     other_stopping: _builtins.int
-    """The number of other jobs that are being stopped for it."""
+    """The number of further jobs that are being stopped for it."""
     wanted_flavor: _builtins.str
     """The flavor that the job asks for. Empty: any."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
-        """The reasons, the binding one first."""
+        """The reasons, the decisive reason first."""
 
     @_builtins.property
     def promised_start(self) -> _timestamp_pb2.Timestamp:
-        """The promised start. It moves later only if facts change. Absent: none is promised yet."""
+        """The promised start. It becomes later only if facts change, such as the capacity. Absent: no start is
+        promised yet.
+        """
 
     @_builtins.property
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
@@ -1915,13 +1954,13 @@ class ExplainTrainingResponse(_message.Message):
 
     @_builtins.property
     def estimate(self) -> Global___StartEstimate:
-        """When the job may start. Absent: it cannot start with the capacity and the queues as they are; or more than 20,000
-        jobs wait before it.
+        """When the job may start. Absent: the job cannot start with the current capacity and queues, or more than
+        20,000 jobs wait before it.
         """
 
     @_builtins.property
     def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]:
-        """Changes that would let the job start at once, those that its owner can make first."""
+        """Changes that would let the job start at once. Changes that the job's owner can make come first."""
 
     @_builtins.property
     def expected_run(self) -> Global___ExpectedRun:
@@ -1996,8 +2035,9 @@ class StartEstimate(_message.Message):
     HIGH_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     basis: _builtins.str
-    """The run times that it uses. `given`: those that callers said, and deadlines. `learned`: those of earlier attempts,
-    too. `assumed`: an assumed run time, too, since that of a job ahead is unknown.
+    """The run times from which it is computed. `given`: only run times in requests, and deadlines. `learned`:
+    run times of earlier attempts, too. `assumed`: an assumed run time, too, because the run time of a job
+    before this job is unknown.
     """
     @_builtins.property
     def median(self) -> _timestamp_pb2.Timestamp:
@@ -2038,7 +2078,9 @@ class Remedy(_message.Message):
     message: _builtins.str
     """A sentence for people."""
     is_verified: _builtins.bool
-    """Whether a plan of the queue with this change starts the job, or stops others for it."""
+    """Whether the scheduler has planned the queue with this change, and the plan starts the job or stops other
+    jobs for it.
+    """
     def __init__(
         self,
         *,
@@ -2068,7 +2110,7 @@ class ExpectedRun(_message.Message):
     high_seconds: _builtins.float
     """Nine in ten such attempts end earlier."""
     source: _builtins.str
-    """From where it is known: `given` by the request, `learned` from earlier attempts, or the `deadline`."""
+    """The source of the run time: `given` (by the request), `learned` (from earlier attempts), or `deadline`."""
     def __init__(
         self,
         *,
@@ -2099,7 +2141,7 @@ class GetQueueRequest(_message.Message):
     queue: _builtins.str
     """The queue of the jobs. Empty: all."""
     page_size: _builtins.int
-    """The largest number of jobs in the response, 0 to 1000. 0: 100."""
+    """The largest number of jobs in the response, at most 1000. 0: 100."""
     page_token: _builtins.str
     """The next_page_token of the previous page. Empty: the first page."""
     def __init__(
@@ -2182,14 +2224,17 @@ class WaitingJob(_message.Message):
     queue: _builtins.str
     """Its queue."""
     place: _builtins.int
-    """Its place among all waiting jobs of its queue, also those that the caller may not see. 1: the first."""
+    """Its place among all waiting jobs of its queue, including jobs that the caller may not see. The first job
+    has place 1.
+    """
     priority: _builtins.int
-    """Its priority: jobs with a higher one start first."""
+    """Its priority. Jobs with a higher priority start first."""
     instances: _builtins.int
     """The number of instances that it asks for."""
     stopped: _builtins.str
-    """If the job waits because its attempt is being stopped, or was stopped, before its end: the reason, in a sentence.
-    Attempts are stopped for another job, to go on in another size, or by others. Empty: it does not wait for that.
+    """If the job waits because its attempt was stopped or is being stopped before its end: a sentence with the
+    reason. An attempt is stopped for another job, to continue with another number of instances, or by an
+    eviction. Empty: the job does not wait for this.
     """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
@@ -2197,11 +2242,11 @@ class WaitingJob(_message.Message):
 
     @_builtins.property
     def reason(self) -> Global___WaitingReason:
-        """The binding reason why it waits."""
+        """The decisive reason why it waits."""
 
     @_builtins.property
     def estimate(self) -> Global___StartEstimate:
-        """When it may start. Absent: it cannot start with the capacity and the queues as they are."""
+        """When the job may start. Absent: the job cannot start with the current capacity and queues."""
 
     @_builtins.property
     def stopping(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2234,7 +2279,7 @@ Global___WaitingJob: _TypeAlias = WaitingJob  # noqa: Y015
 
 @_typing.final
 class QueueStanding(_message.Message):
-    """The use of a queue, including the queues below it."""
+    """The use of a queue, including the use of the queues below it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2250,22 +2295,22 @@ class QueueStanding(_message.Message):
     name: _builtins.str
     """The name of the queue."""
     parent: _builtins.str
-    """The queue that it is below. Empty: it is at the top."""
+    """Its parent in the tree of queues. Empty: it has no parent."""
     weight: _builtins.float
-    """Its share compared with the queues that have the same parent."""
+    """Its weight relative to the queues with the same parent."""
     waiting: _builtins.int
     """The number of waiting jobs."""
     running: _builtins.int
     """The number of running jobs."""
     instances: _builtins.int
-    """Their instances."""
+    """The number of instances of the running jobs."""
     share: _builtins.float
-    """Its part of what the queues with the same parent have used lately, 0 to 1."""
+    """The queue's share of the recent use of all queues with the same parent, 0 to 1."""
     max_running: _builtins.int
     """The number of its jobs that may run at the same time. Absent: no limit."""
     @_builtins.property
     def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsedResource]:
-        """The resources that it uses or has a quota of."""
+        """The resources that the queue uses or for which it has a quota."""
 
     def __init__(
         self,
@@ -2307,13 +2352,13 @@ class UsedResource(_message.Message):
     resource: _builtins.str
     """`instances`, `cpu`, `memory`, or another resource."""
     used: _builtins.str
-    """The amount that it uses."""
+    """The amount that the queue uses."""
     capacity: _builtins.str
     """The capacity of the flavor."""
     nominal: _builtins.str
-    """Its quota. Absent: none."""
+    """The queue's quota. Absent: the queue has no quota."""
     share: _builtins.float
-    """The used part of the capacity, 0 to 1."""
+    """The part of the capacity that the queue uses, 0 to 1."""
     def __init__(
         self,
         *,
@@ -2355,7 +2400,7 @@ class CapacityHolder(_message.Message):
     queue: _builtins.str
     """The queue from which it started."""
     instances: _builtins.int
-    """The number of its instances, with those that are kept for it while it becomes larger."""
+    """The number of its instances, including instances that are reserved for it while it gets more instances."""
     @_builtins.property
     def admitted_at(self) -> _timestamp_pb2.Timestamp:
         """When its attempt was admitted."""
@@ -2391,7 +2436,9 @@ class Artifact(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     FETCHABLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name, unique within the job. For a file of the model it is the path below the folder of the model."""
+    """The name, unique within the job. The name of a file of the model is its path below the folder of the
+    model.
+    """
     uri: _builtins.str
     """The location."""
     kind: _builtins.str
@@ -2422,7 +2469,7 @@ Global___Artifact: _TypeAlias = Artifact  # noqa: Y015
 
 @_typing.final
 class Provenance(_message.Message):
-    """The origin of a model: enough to train it again."""
+    """The origin of a model, with all that is needed to train it again."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2588,14 +2635,16 @@ class GetQueueSnapshotResponse(_message.Message):
     OVERTAKE_LIMIT_FIELD_NUMBER: _builtins.int
     USAGE_HALF_LIFE_FIELD_NUMBER: _builtins.int
     omitted_jobs: _builtins.int
-    """The number of jobs that are left out."""
+    """The number of further jobs, which are left out."""
     reservations: _builtins.int
     """The number of waiting jobs that hold a reservation."""
     overtake_limit: _builtins.int
-    """The number of jobs that may start before the first waiting job while no start can be promised to it."""
+    """The number of jobs that may start before the first waiting job, as long as no start can be promised to
+    the first one.
+    """
     @_builtins.property
     def taken_at(self) -> _timestamp_pb2.Timestamp:
-        """When it was read."""
+        """When the queue was read."""
 
     @_builtins.property
     def flavors(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotFlavor]:
@@ -2611,11 +2660,11 @@ class GetQueueSnapshotResponse(_message.Message):
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotJob]:
-        """At most 10,000 jobs: those that run, then the first that wait, in the order of submission."""
+        """At most 10,000 jobs: first the running jobs, and then the first waiting jobs in the order of submission."""
 
     @_builtins.property
     def usage_half_life(self) -> _duration_pb2.Duration:
-        """The time after which what a queue has used counts half as much."""
+        """The time after which the past use of a queue counts half as much."""
 
     def __init__(
         self,
@@ -2671,7 +2720,9 @@ class SnapshotFlavor(_message.Message):
     name: _builtins.str
     """The name."""
     follows_machines: _builtins.bool
-    """True: the capacity is that of the machines. Then a resource without an entry is not there."""
+    """Whether the capacity is the sum of the machines' capacities. If it is, the flavor has no resource without
+    an entry.
+    """
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """The capacity of all its machines. A resource without an entry is not limited."""
@@ -2728,10 +2779,10 @@ class SnapshotMachine(_message.Message):
     number: _builtins.int
     """The number of the machine in this snapshot."""
     is_closed: _builtins.bool
-    """True: nothing starts there, and what runs there runs on."""
+    """Whether no instance may start on the machine. Running instances continue."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """The part of it that jobs may use."""
+        """The capacity of the machine that jobs may use."""
 
     def __init__(
         self,
@@ -2762,11 +2813,11 @@ class SnapshotQueue(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name; `#1` and so on for a queue of which the caller may not know."""
+    """The name. Queues that the caller may not see are named `#1` and so on."""
     parent: _builtins.str
-    """The queue that it is below. Empty: it is at the top."""
+    """Its parent in the tree of queues. Empty: it has no parent."""
     weight: _builtins.float
-    """Its share compared with the queues that have the same parent."""
+    """Its weight relative to the queues with the same parent."""
     max_running: _builtins.int
     """The number of its jobs that may run at the same time. Absent: no limit."""
     @_builtins.property
@@ -2775,11 +2826,11 @@ class SnapshotQueue(_message.Message):
 
     @_builtins.property
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotUsage]:
-        """Its past use, decayed."""
+        """Its past use, where older use counts less (see usage_half_life)."""
 
     @_builtins.property
     def rules(self) -> Global___SnapshotRules:
-        """When its jobs are stopped for others, or to go on in another size."""
+        """When its jobs are stopped for other jobs, or to continue with another number of instances."""
 
     def __init__(
         self,
@@ -2804,7 +2855,7 @@ Global___SnapshotQueue: _TypeAlias = SnapshotQueue  # noqa: Y015
 
 @_typing.final
 class SnapshotRules(_message.Message):
-    """When jobs of a queue are stopped for others, or to go on in another size."""
+    """When jobs of a queue are stopped for other jobs, or to continue with another number of instances."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2815,17 +2866,19 @@ class SnapshotRules(_message.Message):
     PROTECTED_FIELD_NUMBER: _builtins.int
     RESIZE_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
     by_priority: _builtins.bool
-    """Whether waiting jobs stop those of the queue that have a lower priority."""
+    """Whether waiting jobs stop running jobs of the queue that have a lower priority."""
     reclaim: _builtins.bool
-    """Whether waiting jobs within the quota stop those of queues that use more than theirs."""
+    """Whether waiting jobs that fit in the queue's quota stop jobs of queues that use more than their quotas."""
     min_runtime_seconds: _builtins.float
-    """The seconds that attempts run before they may be stopped."""
+    """How long attempts run before they may be stopped, in seconds."""
     max_preemptions: _builtins.int
     """The number of times that a job may be stopped."""
     protected: _builtins.int
-    """Jobs with this priority or a higher one are never stopped. Absent: no priority protects."""
+    """Jobs with this priority or a higher one are never stopped. Absent: jobs with any priority may be stopped."""
     resize_period_seconds: _builtins.float
-    """The least seconds that attempts of elastic jobs run before they go on in another size. 0: their size never changes."""
+    """How long attempts of elastic jobs run before they may be stopped to continue with another number of
+    instances, in seconds. 0: the number of instances never changes.
+    """
     def __init__(
         self,
         *,
@@ -2864,9 +2917,9 @@ class SnapshotQuota(_message.Message):
     nominal: _builtins.int
     """The amount that is guaranteed."""
     borrow: _builtins.int
-    """The amount beyond its quota that it may use of what others do not use. Absent: all of it."""
+    """The amount beyond its quota that the queue may use if other queues do not use it. Absent: no limit."""
     lend: _builtins.int
-    """The amount of its unused quota that others may use. Absent: all of it."""
+    """The amount of the queue's unused quota that other queues may use. Absent: all of it."""
     def __init__(
         self,
         *,
@@ -2905,7 +2958,7 @@ class SnapshotUsage(_message.Message):
     resource: _builtins.str
     """The resource."""
     amount: _builtins.float
-    """The amount times seconds."""
+    """The used amount, multiplied by the seconds of its use."""
     def __init__(
         self,
         *,
@@ -2947,7 +3000,7 @@ Global___SnapshotShape: _TypeAlias = SnapshotShape  # noqa: Y015
 
 @_typing.final
 class SnapshotPart(_message.Message):
-    """Alike instances."""
+    """Instances with equal requests."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2977,7 +3030,7 @@ class SnapshotPart(_message.Message):
     """The number of instances."""
     @_builtins.property
     def each(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """The resources that each of them takes."""
+        """The resources of each instance."""
 
     def __init__(
         self,
@@ -3018,29 +3071,29 @@ class SnapshotJob(_message.Message):
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     WANTED_FLAVOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
-    """The id. 0: the caller may not know of the job."""
+    """The id. 0: the caller may not see the job."""
     project: _builtins.str
-    """The project. Empty: the caller may not know of the job."""
+    """The project. Empty: the caller may not see the job."""
     queue: _builtins.str
     """The queue."""
     shape: _builtins.int
-    """The place of its shape in the list of shapes, from 0."""
+    """The index of its shape in the list of shapes, from 0."""
     least_trainers: _builtins.int
-    """The smallest number of trainers with which it starts. 0: all of them."""
+    """The smallest number of trainers with which it may start. 0: the number in its shape."""
     priority: _builtins.int
-    """Its priority. Higher goes first within its queue."""
+    """Its priority. Within a queue, jobs with a higher priority start first."""
     expected_seconds: _builtins.float
     """The expected run time, in seconds. Absent: unknown."""
     expected_high_seconds: _builtins.float
     """Nine in ten such jobs end earlier. Absent: unknown."""
     flavor: _builtins.str
-    """The kind of machine on which it runs, or is promised to run."""
+    """The kind of machine on which it runs or is promised to start."""
     trainers: _builtins.int
-    """The number of trainers that it has. 0: as it asks."""
+    """The number of its trainers. 0: the number in its shape."""
     startup_seconds: _builtins.float
-    """The seconds that it usually takes from its admission until it trains."""
+    """The usual time from its admission until it trains, in seconds."""
     preemptions: _builtins.int
-    """The number of times that it was stopped for others."""
+    """The number of times that it was stopped for other jobs."""
     wanted_flavor: _builtins.str
     """The flavor that the job asks for. Empty: any."""
     @_builtins.property
@@ -3057,11 +3110,13 @@ class SnapshotJob(_message.Message):
 
     @_builtins.property
     def promised_start(self) -> _timestamp_pb2.Timestamp:
-        """When a waiting job was promised to start. Absent: none is promised."""
+        """The promised start of a waiting job. Absent: no start is promised."""
 
     @_builtins.property
     def saved_at(self) -> _timestamp_pb2.Timestamp:
-        """When its attempt last reported a checkpoint. Absent: not yet, or it waits."""
+        """When its attempt last reported a checkpoint. Absent: the attempt has reported no checkpoint, or the job
+        waits.
+        """
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ class TrainingServiceServicer:
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
         or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
-        RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
+        RESOURCE_EXHAUSTED if the queue is full, or if the project has too many queued jobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,8 +148,8 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelTraining(self, request, context):
-        """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
-        the cancellation was recorded; the group of a running job is stopped afterwards.
+        """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
+        status after the cancellation is recorded. The group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -158,7 +158,7 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AnnotateTraining(self, request, context):
-        """Changes the tags and the note of a job, in any state. It may be repeated.
+        """Changes the tags and the note of a job, in any state. The call may be repeated.
 
         Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
         job would have too many tags.
@@ -168,8 +168,8 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTraining(self, request, context):
-        """Streams the status of a job: the current one, and a new one after every change of state or progress,
-        until the job has ended. A slow reader may miss intermediate statuses, but never the last.
+        """Streams the status of a job: first the current status, and then a new status after every change of state
+        or progress, until the job has ended. A slow reader may miss statuses, but always gets the last one.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -179,7 +179,7 @@ class TrainingServiceServicer:
 
     def GetTrainingLogs(self, request, context):
         """Streams the log (standard output and standard error) of one rank or of all ranks. Logs are kept as long
-        as the job. The stream is empty if there is no log.
+        as the job. If there is no log, the stream is empty.
 
         Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if the job has no such rank or attempt, or
         the position is not valid. RESOURCE_EXHAUSTED if too many logs are open.
@@ -218,15 +218,17 @@ class TrainingServiceServicer:
     def GetTrainingChanges(self, request, context):
         """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
-        Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+        Errors: NOT_FOUND if the job does not exist, if no changes are recorded for it, or if the changes were
+        removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainTraining(self, request, context):
-        """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
-        would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
+        """Explains why a queued job waits. The response has every reason with its code, the decisive reason first;
+        the time at which the job may start; the changes with which it would start at once; and the jobs that
+        hold the capacity, as far as the caller may see them.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -235,19 +237,19 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueue(self, request, context):
-        """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
-        and place, and what each queue uses. It is as of the last second.
+        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
+        and place, and the use of each queue. The values are at most about a second old.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-        has no role in the project. NOT_FOUND if there is no such queue for the caller.
+        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
+        caller has no role in the project. NOT_FOUND if the caller has no such queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetQueueSnapshot(self, request, context):
-        """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
-        Jobs, queues and machines of which the caller may not know have no ids and no names.
+        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
+        queues and machines that the caller may not see have no ids and no names.
 
         Errors: PERMISSION_DENIED if the caller has no role in the project.
         """
@@ -256,10 +258,10 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTraining(self, request, context):
-        """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
-        and its logs are removed soon after. Its model and its checkpoints stay.
+        """Deletes a job that has ended: its status, metrics and logs. When the call returns, the job no longer
+        exists. Its logs are removed soon after. Its model and its checkpoints stay.
 
-        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
+        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if the job has not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

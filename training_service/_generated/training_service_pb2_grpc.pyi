@@ -3,19 +3,21 @@
 isort:skip_file
 The API of the training service: submit, follow and cancel training jobs.
 
-Stability: names and numbers of Train, GetTrainingStatus and their messages never change, since clients of
-the MiniAutoML training service use them. New fields get new numbers; new calls are added beside the old.
+Stability: names and numbers of Train, GetTrainingStatus and their messages never change, because clients
+of the MiniAutoML training service use them. New fields get new numbers. Existing calls stay when new calls
+are added.
 
-Every job belongs to a project, and callers have roles in projects. The jobs of a project in which a caller
-has no role do not exist for the caller: their ids give NOT_FOUND. The metadata `x-project` of a call names
-the project of new jobs and of lists; without it, this is the caller's default project.
+Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
+project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
+`x-project` of a call names the project of new jobs and of lists. Without this metadata, it is the caller's
+default project.
 
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
-PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE while the job store, the storage
-or the backend cannot be reached or the service restarts (try again), RESOURCE_EXHAUSTED for a message larger
-than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies the call
-in the service's log.
+PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE if the job store, the storage
+or the backend does not answer, or if the service restarts (try again), RESOURCE_EXHAUSTED for a message
+larger than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
+the call in the service's log.
 """
 
 from collections import abc as _abc
@@ -55,7 +57,7 @@ class TrainingServiceStub:
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
     or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
-    RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
+    RESOURCE_EXHAUSTED if the queue is full, or if the project has too many queued jobs.
     """
     GetTrainingStatus: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingStatusRequest, _training_service_pb2.GetTrainingStatusResponse]
     """Returns the current status of a job.
@@ -68,26 +70,26 @@ class TrainingServiceStub:
     Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
-    """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
-    the cancellation was recorded; the group of a running job is stopped afterwards.
+    """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
+    status after the cancellation is recorded. The group of a running job is stopped afterwards.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     AnnotateTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.AnnotateTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
-    """Changes the tags and the note of a job, in any state. It may be repeated.
+    """Changes the tags and the note of a job, in any state. The call may be repeated.
 
     Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
     job would have too many tags.
     """
     WatchTraining: _grpc.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
-    """Streams the status of a job: the current one, and a new one after every change of state or progress,
-    until the job has ended. A slow reader may miss intermediate statuses, but never the last.
+    """Streams the status of a job: first the current status, and then a new status after every change of state
+    or progress, until the job has ended. A slow reader may miss statuses, but always gets the last one.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     GetTrainingLogs: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]
     """Streams the log (standard output and standard error) of one rank or of all ranks. Logs are kept as long
-    as the job. The stream is empty if there is no log.
+    as the job. If there is no log, the stream is empty.
 
     Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if the job has no such rank or attempt, or
     the position is not valid. RESOURCE_EXHAUSTED if too many logs are open.
@@ -110,32 +112,34 @@ class TrainingServiceStub:
     GetTrainingChanges: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingChangesRequest, _training_service_pb2.GetTrainingChangesResponse]
     """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
-    Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+    Errors: NOT_FOUND if the job does not exist, if no changes are recorded for it, or if the changes were
+    removed.
     """
     ExplainTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]
-    """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
-    would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
+    """Explains why a queued job waits. The response has every reason with its code, the decisive reason first;
+    the time at which the job may start; the changes with which it would start at once; and the jobs that
+    hold the capacity, as far as the caller may see them.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     GetQueue: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]
-    """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
-    and place, and what each queue uses. It is as of the last second.
+    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
+    and place, and the use of each queue. The values are at most about a second old.
 
-    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-    has no role in the project. NOT_FOUND if there is no such queue for the caller.
+    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
+    caller has no role in the project. NOT_FOUND if the caller has no such queue.
     """
     GetQueueSnapshot: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]
-    """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
-    Jobs, queues and machines of which the caller may not know have no ids and no names.
+    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
+    queues and machines that the caller may not see have no ids and no names.
 
     Errors: PERMISSION_DENIED if the caller has no role in the project.
     """
     DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
-    """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
-    and its logs are removed soon after. Its model and its checkpoints stay.
+    """Deletes a job that has ended: its status, metrics and logs. When the call returns, the job no longer
+    exists. Its logs are removed soon after. Its model and its checkpoints stay.
 
-    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
+    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if the job has not ended.
     """
 
 @_typing.type_check_only
@@ -150,7 +154,7 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
 
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
     or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
-    RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
+    RESOURCE_EXHAUSTED if the queue is full, or if the project has too many queued jobs.
     """
     GetTrainingStatus: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingStatusRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
     """Returns the current status of a job.
@@ -163,26 +167,26 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
-    """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
-    the cancellation was recorded; the group of a running job is stopped afterwards.
+    """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
+    status after the cancellation is recorded. The group of a running job is stopped afterwards.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     AnnotateTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.AnnotateTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
-    """Changes the tags and the note of a job, in any state. It may be repeated.
+    """Changes the tags and the note of a job, in any state. The call may be repeated.
 
     Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
     job would have too many tags.
     """
     WatchTraining: _aio.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
-    """Streams the status of a job: the current one, and a new one after every change of state or progress,
-    until the job has ended. A slow reader may miss intermediate statuses, but never the last.
+    """Streams the status of a job: first the current status, and then a new status after every change of state
+    or progress, until the job has ended. A slow reader may miss statuses, but always gets the last one.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     GetTrainingLogs: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingLogsRequest, _training_service_pb2.GetTrainingLogsResponse]  # type: ignore[assignment]
     """Streams the log (standard output and standard error) of one rank or of all ranks. Logs are kept as long
-    as the job. The stream is empty if there is no log.
+    as the job. If there is no log, the stream is empty.
 
     Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if the job has no such rank or attempt, or
     the position is not valid. RESOURCE_EXHAUSTED if too many logs are open.
@@ -205,32 +209,34 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     GetTrainingChanges: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingChangesRequest, _training_service_pb2.GetTrainingChangesResponse]  # type: ignore[assignment]
     """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
-    Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+    Errors: NOT_FOUND if the job does not exist, if no changes are recorded for it, or if the changes were
+    removed.
     """
     ExplainTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]  # type: ignore[assignment]
-    """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
-    would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
+    """Explains why a queued job waits. The response has every reason with its code, the decisive reason first;
+    the time at which the job may start; the changes with which it would start at once; and the jobs that
+    hold the capacity, as far as the caller may see them.
 
     Errors: NOT_FOUND if the job does not exist.
     """
     GetQueue: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]  # type: ignore[assignment]
-    """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
-    and place, and what each queue uses. It is as of the last second.
+    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
+    and place, and the use of each queue. The values are at most about a second old.
 
-    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-    has no role in the project. NOT_FOUND if there is no such queue for the caller.
+    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
+    caller has no role in the project. NOT_FOUND if the caller has no such queue.
     """
     GetQueueSnapshot: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]  # type: ignore[assignment]
-    """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
-    Jobs, queues and machines of which the caller may not know have no ids and no names.
+    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
+    queues and machines that the caller may not see have no ids and no names.
 
     Errors: PERMISSION_DENIED if the caller has no role in the project.
     """
     DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
-    """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
-    and its logs are removed soon after. Its model and its checkpoints stay.
+    """Deletes a job that has ended: its status, metrics and logs. When the call returns, the job no longer
+    exists. Its logs are removed soon after. Its model and its checkpoints stay.
 
-    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
+    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if the job has not ended.
     """
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -248,7 +254,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project, the algorithm, the dataset
         or its version does not exist. ALREADY_EXISTS if the request key was used for another request.
-        RESOURCE_EXHAUSTED if the queue is full, or the project has too many jobs in it.
+        RESOURCE_EXHAUSTED if the queue is full, or if the project has too many queued jobs.
         """
 
     @_abc_1.abstractmethod
@@ -279,8 +285,8 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.CancelTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetTrainingStatusResponse, _abc.Awaitable[_training_service_pb2.GetTrainingStatusResponse]]:
-        """Cancels a job. It may be repeated. A job that has ended is not changed. The response has the status after
-        the cancellation was recorded; the group of a running job is stopped afterwards.
+        """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
+        status after the cancellation is recorded. The group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -291,7 +297,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.AnnotateTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetTrainingStatusResponse, _abc.Awaitable[_training_service_pb2.GetTrainingStatusResponse]]:
-        """Changes the tags and the note of a job, in any state. It may be repeated.
+        """Changes the tags and the note of a job, in any state. The call may be repeated.
 
         Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
         job would have too many tags.
@@ -303,8 +309,8 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.WatchTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingStatusResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingStatusResponse]]:
-        """Streams the status of a job: the current one, and a new one after every change of state or progress,
-        until the job has ended. A slow reader may miss intermediate statuses, but never the last.
+        """Streams the status of a job: first the current status, and then a new status after every change of state
+        or progress, until the job has ended. A slow reader may miss statuses, but always gets the last one.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -316,7 +322,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingLogsResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingLogsResponse]]:
         """Streams the log (standard output and standard error) of one rank or of all ranks. Logs are kept as long
-        as the job. The stream is empty if there is no log.
+        as the job. If there is no log, the stream is empty.
 
         Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if the job has no such rank or attempt, or
         the position is not valid. RESOURCE_EXHAUSTED if too many logs are open.
@@ -363,7 +369,8 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingChangesResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingChangesResponse]]:
         """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
-        Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+        Errors: NOT_FOUND if the job does not exist, if no changes are recorded for it, or if the changes were
+        removed.
         """
 
     @_abc_1.abstractmethod
@@ -372,8 +379,9 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ExplainTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ExplainTrainingResponse, _abc.Awaitable[_training_service_pb2.ExplainTrainingResponse]]:
-        """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
-        would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
+        """Explains why a queued job waits. The response has every reason with its code, the decisive reason first;
+        the time at which the job may start; the changes with which it would start at once; and the jobs that
+        hold the capacity, as far as the caller may see them.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -384,11 +392,11 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetQueueResponse, _abc.Awaitable[_training_service_pb2.GetQueueResponse]]:
-        """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
-        and place, and what each queue uses. It is as of the last second.
+        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
+        and place, and the use of each queue. The values are at most about a second old.
 
-        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-        has no role in the project. NOT_FOUND if there is no such queue for the caller.
+        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
+        caller has no role in the project. NOT_FOUND if the caller has no such queue.
         """
 
     @_abc_1.abstractmethod
@@ -397,8 +405,8 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetQueueSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetQueueSnapshotResponse, _abc.Awaitable[_training_service_pb2.GetQueueSnapshotResponse]]:
-        """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
-        Jobs, queues and machines of which the caller may not know have no ids and no names.
+        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
+        queues and machines that the caller may not see have no ids and no names.
 
         Errors: PERMISSION_DENIED if the caller has no role in the project.
         """
@@ -409,10 +417,10 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.DeleteTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.DeleteTrainingResponse, _abc.Awaitable[_training_service_pb2.DeleteTrainingResponse]]:
-        """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
-        and its logs are removed soon after. Its model and its checkpoints stay.
+        """Deletes a job that has ended: its status, metrics and logs. When the call returns, the job no longer
+        exists. Its logs are removed soon after. Its model and its checkpoints stay.
 
-        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
+        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if the job has not ended.
         """
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
