@@ -100,8 +100,9 @@ def missing() -> str:
 
 @contextmanager
 def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
-    """Start machines on one bridge, 192.0.2.1 and so on (documentation addresses), and remove them after.
+    """Start machines on one bridge, and remove them at the end of the block.
 
+    Their addresses are 192.0.2.1 and following, which are reserved for documentation.
     Raises CalledProcessError if the kernel refuses something.
     """
     remove_leftovers()

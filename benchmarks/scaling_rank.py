@@ -34,7 +34,7 @@ def main() -> None:
     """Serve orders until standard input ends. The next order ends a task that has no end of its own."""
     # One processor uses up the short quota of a period: threads on another would wait for the next period.
     os.sched_setaffinity(0, {int(sys.argv[1])})
-    torch.set_num_threads(1)  # two on one processor spin while they wait for each other: ten times slower
+    torch.set_num_threads(1)  # two threads on one processor spin while they wait: ten times slower
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the output of training code is no answer
     running = 0

@@ -210,9 +210,10 @@ class Jobs:
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, by queue and place.
 
-        Without a project in `where`, these are jobs of all projects in which the caller has a role. With a
-        `history`, the page also has the use over this past time: of its first MOST_DRAWN queues, and of the
-        first MOST_DRAWN of the `projects` in which the caller has a role.
+        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+
+        With a `history`, the page also has the use of capacity over this past time: by its first MOST_DRAWN
+        queues, and by `projects` (the first MOST_DRAWN in which the caller has a role).
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)

@@ -45,7 +45,7 @@ async def open_catalog(
     note: EventObserver = ignore_event,
     file: ConfigurationFile | None = None,
 ) -> OpenedCatalog:
-    """Read the declared entries. Changes of `file` count without a restart, unless it is a pipe.
+    """Read the declared entries. Changes of `file` take effect without a restart, unless it is a pipe.
 
     Raises Unusable if the file has a name that was also declared by the API.
     """

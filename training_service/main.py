@@ -61,7 +61,7 @@ _EXIT_KILLED = 128 + signal.SIGTERM
 def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused.
 
-    With the `file` of the settings, changes of its algorithms and datasets count while the service runs.
+    With `file`, the file of the settings, changes of its algorithms and datasets apply without a restart.
     """
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)

@@ -90,7 +90,7 @@ class AuditTrail:
             entry.event, entry.count = event, 1
 
     async def run(self) -> None:
-        """Write the events that are due every second, until cancelled."""
+        """Every second, write the events that are due, until cancelled."""
         backoff = Backoff(FLUSH_SECONDS, _LONGEST_PAUSE)
         failure = "denials and reads cannot be written to the audit"
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.5
 """The seconds between two checks for changes by other replicas."""
 _STALE_SECONDS: Final = 1.0
-"""The seconds after which remembered tokens count only once the store was checked again."""
+"""The seconds since the last check of the store after which no remembered token is accepted unchecked."""
 _TOUCH_SECONDS: Final = 60.0
 _REMEMBERED = 16_384
 _ADDRESSES_OF_ONE = 64
@@ -43,7 +43,7 @@ class _Known:
 
 
 class Callers:
-    """Identifies callers. A token is remembered for a second at most, even if it was revoked in the meantime.
+    """Identifies callers. A token that was revoked is accepted for at most another second.
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 

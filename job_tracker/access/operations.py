@@ -58,8 +58,8 @@ class Access:
     """Creates and revokes tokens, and declares projects with their members.
 
     Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py), with a message
-    that does not depend on whether the project exists. A change counts here when the operation returns, and
-    within a second in other replicas.
+    that does not depend on whether the project exists. A change takes effect in this replica when the
+    operation returns, and in other replicas within a second.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ _SECRET_BYTES: Final = 32
 class ReportKeyAccess:
     """Rotates, lists and removes the keys from which the tokens of training processes are made.
 
-    Every operation raises Forbidden if the caller is not an operator. A change counts here when the operation
-    returns, and within a second in other replicas.
+    Every operation raises Forbidden if the caller is not an operator. A change takes effect in this
+    replica when the operation returns, and in other replicas within a second.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Trees(Protocol):
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Record a tree of uncommitted changes with a job, if the tree is complete.
+        """Use a tree of uncommitted changes for a job, if the tree is complete; do nothing if it is not.
 
         Raises InvalidField for a tree of another kind.
         """

@@ -59,9 +59,9 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 
 
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
-    """Return the priority of a job: the number of a class, or a number as text. Raises InvalidField.
+    """Return the priority that a request has `sent`: the name of a class, or a number. Raises InvalidField.
 
-    A job that is submitted again names its priority by the number.
+    The request of a job that is submitted again has the number.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:

@@ -241,7 +241,8 @@ class Backend(LiveLogs, Protocol):
         """End every process of the group, at the latest after `grace`. Return when all have ended.
 
         The result says how the ranks ended; it is None if the group is unknown. A stop may be repeated. With
-        `keep_until`, objects of the group that run nothing stay until a `sweep` after that time.
+        `keep_until`, objects without processes (folders, ended pods or containers) stay until a `sweep` after
+        that time.
         """
         ...
 
@@ -270,8 +271,8 @@ class Inventory(Protocol):
         """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes.
 
         None: the machine is gone. Machines whose flavor no job may use are left out. Intermediate changes may
-        be left out, too. Resources that attempts of this service use by the scheduler's decision count as
-        free. Raises BackendUnavailable if the machines cannot be read.
+        be left out, too. Resources that the scheduler has given to attempts of this service count as free,
+        since the scheduler itself subtracts them. Raises BackendUnavailable if the machines cannot be read.
         """
         ...
 

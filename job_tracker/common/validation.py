@@ -86,7 +86,11 @@ def _reason(details: Any, value: Any) -> str:
 
 
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
-    """Return the type at a part of a path, and whether the part is only the tag of a union's member."""
+    """Return the type of a part of `kind`.
+
+    The second value says whether `part` names no part of a value, but is the tag by which pydantic names a
+    member of a union in an error.
+    """
     kind = _bare(kind)
     if _is_model(kind):
         field = kind.model_fields.get(part)

@@ -78,9 +78,9 @@ class Declarations:
     """Lists, declares and removes algorithms, datasets and queues.
 
     Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Changes for
-    one project need a role in that project; changes for all projects need an operator. A change counts here
-    when the operation returns, and within a second in other replicas. Jobs that were accepted stay as they
-    are.
+    one project need a role in that project; changes for all projects need an operator. A change takes
+    effect in this replica when the operation returns, and in other replicas within a second. Jobs that were
+    accepted stay as they are.
     """
 
     def __init__(

@@ -368,7 +368,7 @@ class Job:
         return self._interruptions + min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
-        """Return the job after its end, or the end of its attempt. Its group is gone.
+        """Return the job after its end, or the end of its attempt. Call this when its group is gone.
 
         Ranks whose end was not observed become STOPPED.
         """

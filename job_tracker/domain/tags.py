@@ -34,7 +34,7 @@ class Annotation:
 
 
 def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the tags sorted and without repetitions. Raises InvalidField with the field."""
+    """Return the tags sorted and without repetitions. Raises InvalidField for `field`."""
     for tag in (given := list(tags)):
         if not _TAG.fullmatch(tag):
             raise InvalidField(
@@ -46,7 +46,7 @@ def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_count(field: str, tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags if they are at most MAX_TAGS. Raises InvalidField with the field."""
+    """Return the tags. Raises InvalidField for `field` if there are more than MAX_TAGS."""
     if len(tags) > MAX_TAGS:
         raise InvalidField(field, f"makes {len(tags)} tags; a job may have at most {MAX_TAGS}")
     return tags

@@ -53,7 +53,10 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last position before all records after a time, or before all of the last lines."""
+        """Return the last known position from which no wanted record is missed.
+
+        Wanted are the records after a time or, with `tail_lines`, those of them that are in the last lines.
+        """
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)
@@ -64,7 +67,7 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the last block that begins early; if there is none, the first block."""
+        """Return the last of the leading blocks for which `begins_early` is true, or else the first block."""
         found = self.blocks[0]
         for block in self.blocks[1:]:
             if not begins_early(block):

@@ -62,7 +62,7 @@ class Kept:
     def _length(self, run: Running) -> float:
         """Return the planned run time of the job's next attempt.
 
-        The running attempt is planned to end at once.
+        This is read from the snapshot, since `run` is planned to end at once.
         """
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
@@ -86,7 +86,7 @@ class Kept:
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the queues and the future uses of the jobs that have left and are still to start."""
+        """Yield the queue and the future use of each stopped job that is still to start in another size."""
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
             if gang is not None and size.flavor in ("", flavor):

@@ -51,10 +51,7 @@ def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
 
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
-    """Return the waiting gangs for which running gangs are being stopped.
-
-    The result has these running gangs, as they are in `running`, by waiting job.
-    """
+    """Return the gangs of `running` that are being stopped for waiting jobs, by waiting job."""
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():
         if stake.leaves_for and job_id in running:

@@ -136,7 +136,7 @@ class QuotaTree:
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
         """The use of a node and the nodes below it.
 
-        Use that is covered by quota which a lower node does not lend is left out.
+        A lower node may have quota that it does not lend. The use of this quota is left out.
         """
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:

@@ -35,8 +35,9 @@ class AccessStore(Protocol):
         """Store a new token. Return False, and change nothing, if its id is in use.
 
         Some of the tokens that ended before `purge_before` are deleted, too. If the limit of all tokens, or
-        of the project's tokens, is reached, the one of them that ended first is deleted. If none of them had
-        ended when the new token was created, this raises TooManyTokens, and changes nothing.
+        of the project's tokens, is reached, the token that ended first is deleted: of all tokens, or of the
+        project's. If none of these had ended when the new token was created, this raises TooManyTokens, and
+        changes nothing.
         """
         ...
 

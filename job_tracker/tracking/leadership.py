@@ -139,7 +139,7 @@ class Leadership:
             await self._resign(tenure)
 
     async def _hold(self, tenure: Tenure) -> None:
-        """Renew the lease until the tenure is over. Raises StoreLost."""
+        """Renew the lease until the term is over. Raises StoreLost."""
         pause = self._seconds / _RENEWALS
         while not await tenure.is_over(within=pause):
             asked_at = self._clock()

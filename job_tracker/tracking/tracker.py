@@ -92,9 +92,9 @@ async def _nothing() -> None:
 class Tracker:
     """Moves jobs from state to state until `run` is cancelled.
 
-    After that, their groups continue to run. The tracker writes with the term of its tenure. It checks the
-    tenure before each call that changes something at the backend: after a long pause of this process, another
-    replica may have taken over.
+    After that, their groups continue to run. After a long pause of this process, another replica may have
+    taken over. So each write has the tracker's term, and before each call that changes something at the
+    backend, the tracker checks that its term (`tenure`) is not over.
     """
 
     def __init__(

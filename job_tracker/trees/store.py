@@ -338,7 +338,7 @@ class ProjectTrees:
 
     @contextmanager
     def _locked(self, *, exclusive: bool = False) -> Iterator[None]:
-        """Exclude removals during all other access, even by other processes."""
+        """Lock the trees: `exclusive` for a removal, shared otherwise. Other processes use the same lock."""
         try:
             lock = (self._place / "lock").append()
         except FileNotFoundError:  # the project has no trees yet

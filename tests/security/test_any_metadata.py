@@ -1,4 +1,4 @@
-"""Any metadata is answered or refused cleanly, and makes no caller another one."""
+"""Any metadata is answered or refused cleanly, and no caller can pass for another one."""
 
 import asyncio
 import logging

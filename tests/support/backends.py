@@ -318,7 +318,7 @@ class DockerGroups:
         return FolderSpool(self.root, MAX_LOG)
 
     async def kept(self) -> set[str]:
-        """Return the names of groups with stopped containers and a marker of the end of the keeping time."""
+        """Return the names of groups that have a container, and the marker of an ending, left."""
         left = self.engine.left()
         marked = [name.removesuffix(ENDING) for name in left if name.endswith(ENDING)]
         return {group for group in marked if {f"{group}-master", f"{group}-1-worker"} & set(left)}

@@ -90,7 +90,7 @@ class Kueue:
         self.reconcile()
 
     def go(self, *, webhook: bool = False) -> None:
-        """Stop working. Without its `webhook`, the API server creates no pods that it would ask about."""
+        """Stop working. Unless its `webhook` stays, the API server cannot call it, and so refuses pods."""
         self.cluster.on_change = lambda: None
         if not webhook:
             self.cluster.webhook = lambda _: 'failed calling webhook "mpod.kb.io": connection refused'

@@ -84,7 +84,7 @@ def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyP
 
 
 def files_are_mounted_from_secrets(objects: list[Manifest], files: Iterable[Path | None]) -> bool:
-    """Return whether the folders of the files are exactly the mounts from Secrets, as whole folders."""
+    """Return whether exactly the folders of the files are mounted from Secrets, each as a whole."""
     mounts = {Path(each["mountPath"]): each for each in container(objects)["volumeMounts"]}
     volumes = {each["name"]: each for each in deployed(objects)["spec"]["volumes"]}
     of_secrets = {path for path, each in mounts.items() if "secret" in volumes[each["name"]]}

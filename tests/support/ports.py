@@ -24,7 +24,7 @@ def free_port() -> int:
         [port] = free_ports(1, _FIRST, _LAST, _claimed)
         _claimed.add(port)
         if port % 2:
-            continue  # The dashboard of a service at the port before takes it, without a lock.
+            continue  # The dashboard of a service takes the port after the service's, without a lock.
         try:
             fcntl.lockf(_claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         except OSError:

@@ -70,7 +70,7 @@ def output(rank: int, size: int) -> dict[str, Any]:
 
 
 def printed_by(text: str) -> Any:
-    """Return the output of a rank."""
+    """Parse the JSON that a rank has printed."""
     return json.loads(text)
 
 

@@ -64,7 +64,7 @@ def test_imports_from_tests_are_found(name: str, is_one: bool) -> None:
 
 
 def mirrors(test: Path) -> bool:
-    """Return whether the file or folder of the test exists, or a file for the folder of the test."""
+    """Return whether there is a file or folder for the test, or a file for the test's folder."""
     own = test.with_name(test.stem.removeprefix("test_"))
     outer = [] if ROOT / test.parts[0] in INNER else [ROOT]
     return any(exists(root / own) or is_file(root / own.parent) for root in [*INNER, *outer])

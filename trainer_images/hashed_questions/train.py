@@ -191,7 +191,7 @@ def serve(
     """Take the remaining steps as the server, and return the scores of the last epoch."""
     parameters, size, scores = plan.parameters, plan.parameters.batch_size, dict[str, float]()
     alone = Group(SERVER, 1, torch.device("cpu"))  # the workers have nothing to save
-    unused = nn.Linear(1, 1)  # checkpoints are kept of a model and more: here, more has everything
+    unused = nn.Linear(1, 1)  # `kept` needs a model, but the whole state is in `weights`
     with checkpoints.kept(alone, unused, SGD(unused.parameters(), 1.0), weights=weights) as run:
         _begun(peers, run.steps)
         server = Server(weights, max_delay=parameters.max_delay, applied=run.steps, group=peers)

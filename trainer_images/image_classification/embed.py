@@ -87,7 +87,7 @@ class Embedder(nn.Module):
     """The network of the features, and their projection to the vectors that the loss compares (SimCLR)."""
 
     def __init__(self, channels: int, parameters: Parameters) -> None:
-        """The images have so many channels."""
+        """`channels` is the number of channels of the images."""
         super().__init__()
         count = 8 * parameters.width  # the channels of the last stage
         network = resnet18(channels, count, parameters.width)
@@ -102,10 +102,10 @@ class Embedder(nn.Module):
 
 
 class Learner(nn.Module):
-    """All that a checkpoint has: the encoder that learns, and with a queue the keys and their encoder."""
+    """The state in a checkpoint: the encoder that learns, and with a queue the keys and their encoder."""
 
     def __init__(self, channels: int, parameters: Parameters) -> None:
-        """The images have so many channels."""
+        """`channels` is the number of channels of the images."""
         super().__init__()
         self.encoder = batch_norm.over_group(Embedder(channels, parameters))
         self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False) if parameters.queue else None

@@ -55,7 +55,7 @@ def counted_step(layout: Layout) -> int:
 def counting(learner: Learner) -> Iterator[StepCost]:
     """Measure a step that is taken in the block. The cost is complete after the block."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
-    # A reference to this list would keep the state on one side while OFFLOAD=optimizer moves it.
+    # No variable has this list: it would keep the state in the memory from which OFFLOAD=optimizer moves it.
     memory = memory_meter.MemoryMeter([*weights_of(learner), *memory_meter.state_of(optimizer)], learner.host)
 
     def before_the_step(*_: object) -> None:

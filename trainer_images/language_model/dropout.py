@@ -97,8 +97,9 @@ class Dropout(nn.Module):
 
     @torch.no_grad()
     def _mask(self, x: Tensor, position: Position) -> Tensor:
-        """Return which numbers of `x` are kept. Parts of the second dimension are adjacent elements."""
+        """Return which numbers of `x` are kept."""
         mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
+        # The elements of this rank's part of the second dimension are adjacent in the whole example.
         first = self.share * x[0].numel()
         for number, of_example in enumerate(mask.flatten(1)):
             key = _key(self._state.seed, position.step, position.example + number, *self._place)

@@ -21,7 +21,7 @@ class Mesh:
     """The ranks of a layout, as seen from one of them."""
 
     whole: DeviceMesh | None
-    """None if the process is alone, or computes gradients for a parameter server as if it were alone."""
+    """All ranks. None if the process is alone, or computes gradients for a parameter server."""
     _parts: Mapping[str, DeviceMesh] = field(default_factory=dict, compare=False)
     """The mesh of each dimension. PyTorch takes a millisecond to find one."""
 

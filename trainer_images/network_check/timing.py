@@ -50,7 +50,7 @@ class Peer:
         self._await(dist.isend(message, self.rank))
 
     def receive(self, message: Tensor) -> None:
-        """Fill the message with the next one of the peer."""
+        """Receive the next message of the peer into this tensor."""
         self._await(dist.irecv(message, self.rank))
 
     def tell(self, number: int) -> None:

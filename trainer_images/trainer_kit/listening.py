@@ -9,8 +9,8 @@ PAUSE = 0.02  # seconds between two connections to a process that closes each at
 def await_end(address: str) -> None:
     """Wait until no process listens at HOST:PORT any more.
 
-    Other processes may still read from a process whose part of a collective operation is done. With this
-    wait, all processes end only after the process at HOST:PORT.
+    After the last collective operation, the process at HOST:PORT may still read from this process, although
+    this process has all its results. So this process must not end first.
     """
     host, _, port = address.rpartition(":")
     while True:

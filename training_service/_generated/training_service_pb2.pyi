@@ -141,8 +141,8 @@ class TrainRequest(_message.Message):
     """The queue in which the job waits. Empty: the default queue of the project (see CatalogService.ListQueues)."""
     priority: _builtins.str
     """The job's priority within the queue: a class, such as "low", "normal" or "high"
-    (`scheduling.priorities`), or a number between the lowest and the highest class. Empty: 0, or the highest
-    priority that the queue allows if this is less than 0.
+    (`scheduling.priorities`), or a number between the lowest and the highest class. Empty: 0; if the queue
+    allows only priorities below 0, the highest of these.
     """
     flavor: _builtins.str
     """The flavor, a kind of machine, on which the job runs (`scheduling.flavors`, `kubernetes.flavors`). Empty:
@@ -955,7 +955,7 @@ class Move(_message.Message):
     """The number of the attempt at that time, from 1. 0: before the first launch."""
     preempted: _builtins.str
     """For `queuing`: a sentence that says why the attempt was stopped for another job, or to continue with
-    another number of instances. Empty: it was not stopped for this.
+    another number of instances. Empty: it was not stopped for such a reason.
     """
     evicted: _builtins.str
     """For `queuing`: a sentence that says what evicted the attempt, such as the drain of a node. Empty: it was
@@ -1139,7 +1139,9 @@ class RankPace(_message.Message):
     waiting_seconds: _builtins.float
     """The seconds of step_seconds in which it waited for other ranks, as far as it can measure this."""
     slowness: _builtins.float
-    """The time of its own work in a step, divided by this time of the median rank. 0: unknown, or not slow."""
+    """The time that its own work takes in a step, divided by the same time of the median rank. 0: unknown, or
+    not slow.
+    """
     @_builtins.property
     def heard_at(self) -> _timestamp_pb2.Timestamp:
         """The time of its last report."""
@@ -1932,7 +1934,7 @@ class ExplainTrainingResponse(_message.Message):
     stopped: _builtins.str
     """If the job waits because its attempt was stopped or is being stopped before its end: a sentence with the
     reason. An attempt is stopped for another job, to continue with another number of instances, or by an
-    eviction. Empty: the job does not wait for this.
+    eviction. Empty: the job does not wait because of such a stop.
     """
     other_stopping: _builtins.int
     """The number of further jobs that are being stopped for it."""
@@ -2234,7 +2236,7 @@ class WaitingJob(_message.Message):
     stopped: _builtins.str
     """If the job waits because its attempt was stopped or is being stopped before its end: a sentence with the
     reason. An attempt is stopped for another job, to continue with another number of instances, or by an
-    eviction. Empty: the job does not wait for this.
+    eviction. Empty: the job does not wait because of such a stop.
     """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:

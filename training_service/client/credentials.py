@@ -3,7 +3,7 @@
 The first given source counts: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE, the
 credentials that `trainctl login` stored, and the operator's token of a service on this machine. The
 operator's token is only for clients without a certificate. The token is read again for each call, so a
-replaced token counts at once.
+replaced token is used at once.
 """
 
 import ipaddress

@@ -35,7 +35,7 @@ class OutsideObserver(Protocol):
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
     """Return the target, with `observe` called after each call of a coroutine method of the protocol.
 
-    The snapshot of a watch counts as a call of its method.
+    A method that returns a watch counts as called once the snapshot is complete. Later changes do not count.
     """
     return cast(T, _Observed(target, protocol, observe))
 

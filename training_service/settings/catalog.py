@@ -12,9 +12,9 @@ class CatalogSettings(Config):
 
     replace_shipped: bool = Field(
         default=False,
-        description="If true: if the table `algorithms` or `datasets` has entries, they replace all built-in "
-        "entries of this table. If false: they add to the built-in entries, and replace only entries with "
-        "the same name.",
+        description="Whether a table `algorithms` or `datasets` that has entries replaces all built-in "
+        "entries of this table. If false, its entries add to the built-in entries, and replace only entries "
+        "with the same name.",
     )
     declared_algorithms: bool | None = Field(
         default=None,

@@ -13,13 +13,13 @@ _FAST: Final = 1_000_000
 
 
 def _rate(default: float, calls: str) -> float:
-    description = f"{calls} of one caller per second, on average. 0: no limit."
+    description = f"Largest number for each caller, per second on average: {calls}. 0: no limit."
     value: float = Field(default=default, ge=0, le=_FAST, description=description)
     return value
 
 
 def _burst(default: int, calls: str) -> int:
-    description = f"{calls} of one caller that may come at once, after a pause."
+    description = f"Largest number for each caller, at once after a pause: {calls}."
     value: int = Field(default=default, ge=1, le=100 * _FAST, description=description)
     return value
 
@@ -31,16 +31,16 @@ class LimitSettings(Config):
     docs/operations.md.
     """
 
-    submit_rate: float = _rate(500, "Calls of `Train`")
-    submit_burst: int = _burst(50_000, "Calls of `Train`")
-    change_rate: float = _rate(200, "Calls that change a job, a token or a project, or upload files,")
-    change_burst: int = _burst(20_000, "Calls that change a job, a token or a project, or upload files,")
-    read_rate: float = _rate(2000, "Calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
-    read_burst: int = _burst(200_000, "Calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
-    list_rate: float = _rate(100, "Lists of jobs, artifacts, tokens or projects")
-    list_burst: int = _burst(10_000, "Lists of jobs, artifacts, tokens or projects")
-    stream_rate: float = _rate(200, "Streams that are opened (watches, logs, metrics, files)")
-    stream_burst: int = _burst(20_000, "Streams (watches, logs, metrics, files)")
+    submit_rate: float = _rate(500, "calls of `Train`")
+    submit_burst: int = _burst(50_000, "calls of `Train`")
+    change_rate: float = _rate(200, "calls that change a job, a token or a project, or that upload files")
+    change_burst: int = _burst(20_000, "calls that change a job, a token or a project, or that upload files")
+    read_rate: float = _rate(2000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
+    read_burst: int = _burst(200_000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
+    list_rate: float = _rate(100, "calls that list jobs, artifacts, tokens or projects")
+    list_burst: int = _burst(10_000, "calls that list jobs, artifacts, tokens or projects")
+    stream_rate: float = _rate(200, "calls that open a stream (watches, logs, metrics, files)")
+    stream_burst: int = _burst(20_000, "calls that open a stream (watches, logs, metrics, files)")
     report_rate: float = Field(
         default=20,
         ge=0,

@@ -25,9 +25,10 @@ Row = tuple[int, float, str, float]
 
 
 def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield the path and the content of a file for each attempt: a run of its own in TensorBoard.
+    """Yield the path and the content of a file for each attempt.
 
-    So steps that an attempt has repeated are not mixed with the steps of the attempt before.
+    TensorBoard shows each file as a separate run. So steps that an attempt has repeated are not mixed with
+    the steps of the attempt before.
     """
     rows: dict[int, list[Row]] = {}
     for each in series:
@@ -59,7 +60,7 @@ def record(message: bytes) -> bytes:
 
 
 def masked(content: bytes) -> int:
-    """Return the checksum of a record."""
+    """Return the checksum of the content, in the rotated ("masked") form of event files."""
     checksum = crc32c(content)
     return ((checksum >> 15 | checksum << 17) + _DELTA) & 0xFFFFFFFF
 

@@ -13,7 +13,7 @@ from training_service.web.showing import duration
 
 MOST_LANES: Final = 40
 _LEAST_PAST, _MOST_PAST = 0.03, 0.25
-"""The smallest and the largest time before now in the picture, as a part of the time after now."""
+"""The bounds of the past that the picture shows, as shares of the future that it shows."""
 _SHORTEST: Final = 60.0
 _LONGEST: Final = 14 * 86_400.0
 """Seconds after now that the picture shows."""

@@ -38,7 +38,7 @@ class LivePages:
         self._closing = False
 
     def response(self, events: AsyncGenerator[str | bytes, None], ends_at: float = math.inf) -> Response:
-        """Return the answer with a stream of events, which ends at the Unix time `until`.
+        """Return a response that streams the events, and ends at the Unix time `ends_at`.
 
         Raises LimitExceeded.
         """

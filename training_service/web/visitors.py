@@ -81,7 +81,7 @@ def address_of(connection: HTTPConnection) -> str:
 
 
 def _remembered(session: Session, address: str) -> Caller:
-    """Return the caller that a session remembers. Only the operator of this machine has roles yet."""
+    """Return the caller of a session, without its roles, except for the operator of this machine."""
     is_operator = session.credential == tokens.OPERATOR_ID
     return Caller(
         name="operator" if is_operator else "",

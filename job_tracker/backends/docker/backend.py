@@ -92,7 +92,8 @@ class DockerBackend:
             known = self._groups.get(planned.group)
             if known is not None and known.ending is not None:
                 if any(each.submission == planned.submission for each in known.containers.values()):
-                    raise LaunchFailed(removed(MASTER_RANK))  # it ended, but the store has lost this
+                    # The attempt has ended, but the store has lost this fact.
+                    raise LaunchFailed(removed(MASTER_RANK))
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)

@@ -211,7 +211,7 @@ class Launcher:
         await self._start(container)
 
     async def _start(self, container: Container) -> None:
-        """Start the container, unless it was started after it was claimed."""
+        """Start the container, unless it is gone or was started already."""
         found = await self._cache.look(container.id)
         if found is None or found.has_started or found.has_ended:
             return

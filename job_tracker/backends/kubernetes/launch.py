@@ -193,7 +193,7 @@ class Launcher:
                 log.warning("removing %s: it belongs to a job with the same id in another store", name)
                 await self._client.delete(resource, name, found["metadata"]["uid"])
             raise _not_yet(wanted)
-        if is_kept(found):  # the attempt has ended, but this store has lost its end
+        if is_kept(found):  # the attempt has ended, but the store has lost this fact
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK if rank is None else rank))
         if _owners(found) != _owners(wanted):
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK))

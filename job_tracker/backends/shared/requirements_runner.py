@@ -53,10 +53,11 @@ def main(
 ) -> None:
     """Replace this program by the command, in its environment.
 
-    In an `image`, the environment also has the packages of this Python, unless the file names other versions,
-    and each user has an own folder in ROOT, since images may run as different users. `uv` is the path of uv;
-    empty: PATH is searched for it. Environments that were not used for `keep` seconds are removed, and the
-    oldest ones if there are more than `most`; with `keep` None, none are removed.
+    In an `image`, the environment also has the packages of this Python, unless the file names other versions.
+    Each user has a separate folder in ROOT there, since images may run as different users.
+
+    `uv` is the path of uv; empty: PATH is searched for it. Environments that were not used for `keep` seconds
+    are removed, and the oldest ones if there are more than `most`; with `keep` None, none are removed.
     """
     with open(file, "rb") as requirements:
         content = requirements.read()

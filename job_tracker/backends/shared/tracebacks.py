@@ -175,7 +175,7 @@ def without_process(line: str) -> tuple[str, str]:
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and the message of the exception in a line, if it belongs to the calls before."""
+    """Return the class and message of the exception in a line; None if it does not end a traceback."""
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

@@ -36,7 +36,7 @@ INSTANCE = "test-preempting"
 
 
 def configure(server: Server, engine: str, settings: dict[str, Any], algorithms: dict[str, Any]) -> str:
-    """Configure a service in which one job may run that stops others. Return the version of the data."""
+    """Configure a service whose jobs may stop jobs of lower priority. Return the version of the data."""
     image = {"image": PROGRAM_IMAGE}
     of_tests = {
         "deaf": {engine: {**image, "command": ["python3", "-c", DEAF]}},
@@ -64,7 +64,7 @@ def first_trains(client: TrainingClient, version: str) -> int:
 
 
 def stops_for_another(client: TrainingClient, job: int) -> None:
-    """Let jobs of a higher priority stop the training, then one that ignores the notice."""
+    """Let a job of a higher priority stop the training, and another one a job that ignores the notice."""
     deaf = client.submit("deaf", DATASET, "v1", priority="low")
     assert next(iter(client.logs(deaf, rank=0, follow=True))).text == "up\n"
     urgent = client.submit("urgent", DATASET, "v1", instances=2, priority="high")
@@ -77,7 +77,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     # The training begins anew while the grace of the other job passes.
     another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
     comes(client, deaf, lambda found: found.preemptions == 1)
-    # By the time, since a cluster may remove a killed pod before it reports the exit code.
+    # Shown by the time: a cluster may remove a killed pod before it reports the exit code.
     assert time.monotonic() > asked_at + GRACE - 1, (
         "it has ignored the notice, and was killed after the grace"
     )

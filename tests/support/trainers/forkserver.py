@@ -191,7 +191,7 @@ def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
     for source, target, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
         os.dup2(source, target)
         os.close(source)
-        old = getattr(sys, name)  # the object was made for this server's file: a pipe cannot be positioned
+        old = getattr(sys, name)  # made for the server's output, a file; the new output may be a pipe
         buffering = 1 if old.line_buffering else -1
         new = open(target, "w", buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, new)

@@ -155,7 +155,7 @@ def test_speed_is_smoothed_steps_per_second_and_gives_the_remaining_time() -> No
         now = advanced(now, read(line({"step": step, "total_steps": 100}), second), LATER)
     assert now.speed == pytest.approx(10)
     assert now.seconds_left == pytest.approx(7)
-    # A report without a step does not slow it down, and the next step counts from the last one.
+    # A report without a step leaves the speed as it is, and the next step is measured from the last one.
     idle = advanced(now, read(line({"metrics": {"loss": 1}}), 4), LATER)
     assert idle.speed == now.speed
     late = advanced(idle, read(line({"step": 40}), 5), LATER)

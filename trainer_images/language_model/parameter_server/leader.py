@@ -23,7 +23,11 @@ class History:
         self.last = dict.fromkeys(workers, 0)
         """The number of the last gradient of each worker."""
         self._recent: deque[Order] = deque(maxlen=len(workers))
-        """A server is behind by at most one gradient of each worker, since workers wait for all servers."""
+        """The last gradients, as many as there are workers.
+
+        These are enough for other servers: a server is behind by at most one gradient of each worker, since
+        workers wait for all servers.
+        """
 
     def note(self, order: Order) -> None:
         """Note that a gradient is taken."""

@@ -77,7 +77,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
     with kept.used(key) as entry:
         was_there, here = entry.exists(), _digest_of_kept(entry, files)
         if was_there and here == _NONE:
-            kept.forget(key)  # at once: another job may bring it while these ranks wait
+            kept.forget(key)  # before the ranks wait for each other, so that another job may stage it anew
         of_each = peers.of_each(here)
         if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those that have it
             if here == _NONE:

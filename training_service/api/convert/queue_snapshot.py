@@ -19,7 +19,7 @@ _LARGEST = 2**63 - 1
 
 
 def queue_snapshot_of(snapshot: QueueSnapshot) -> pb.GetQueueSnapshotResponse:
-    """Return the message of the queue."""
+    """Convert a snapshot of the queue to its message."""
     message = pb.GetQueueSnapshotResponse(
         taken_at=timestamp(snapshot.taken_at),
         flavors=map(_flavor, snapshot.flavors),

@@ -40,7 +40,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Decision:
-    """The result of a study, for the job."""
+    """The choice of a study: the number of instances of the job, and the values that follow from it."""
 
     instances: int
     parameters: Mapping[str, str]

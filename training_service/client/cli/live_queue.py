@@ -77,7 +77,7 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         allocation = Allocation(flavor=job.flavor, trainers=job.trainers, nodes=nodes)
         saved_at = min(0.0, _seconds(job.saved_at) - begin) if job.HasField("saved_at") else None
         begun = Begun(at, allocation, saved_at)
-        while at + length <= 0:  # it runs longer than expected; the planner doubles, too
+        while at + length <= 0:  # it runs longer than expected: double its length, as the planner does
             length *= 2
     if job.HasField("promised_start"):
         promise = Promise(_seconds(job.promised_start) - begin, job.flavor)

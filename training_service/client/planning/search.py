@@ -171,9 +171,10 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 def _fitting(
     training: Training, plain: Layout, limits: Limits, room: float, *, every: bool = False
 ) -> Iterator[tuple[Layout, float]]:
-    """Yield the fitting layouts that save memory in different ways, without slower ones unless `every`.
+    """Yield the layouts of a shape that fit, with their memory, for each recomputation and strategy.
 
-    DDP and the first ZeRO stage that fits are worth comparing: later stages send more to save memory.
+    Unless `every`, strategies after the first ZeRO stage that fits are left out: they send more bytes to save
+    memory.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)

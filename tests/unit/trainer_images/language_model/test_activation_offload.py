@@ -36,7 +36,7 @@ def test_memory_that_several_operations_save_is_copied_once() -> None:
         result: Tensor = model(x) + model(x.view(5, 8)) + functional.softmax(x.requires_grad_(), -1) * x
         return result
 
-    # The input, which both products and the last one save, and the result of the softmax, which two save
+    # All three products save the input; the softmax and the last product save the result of the softmax.
     assert bytes_moved(model, twice, torch.ones(5, 8)) == (2 * 5 * 8 * FLOAT, 2 * 5 * 8 * FLOAT)
 
 

@@ -33,7 +33,7 @@ SCORES_KEPT = {"attention": Attention.EXPLICIT}
 
 
 def counted(layout: Layout) -> tuple[int, Host]:
-    """Return the peak memory of a step besides parameters and gradients, in bytes, and the host it used."""
+    """Return the peak memory of a step in bytes, without parameters and gradients, and the step's host."""
     host = Host(torch.device("cpu"))
     model = build(layout, range(layout.layers), torch.device("cpu"))
     recompute(model, layout)

@@ -51,7 +51,7 @@ def results(
 
 
 class _Results(dict[str, Result]):
-    """Results by strategy. Neighbours share a start, which takes longer than some of them."""
+    """Results by strategy. One group trains several strategies, since starting it takes longer than some."""
 
     def __init__(self, train: Callable[[Layouts], dict[str, Result]], size: int) -> None:
         self._train = train

@@ -133,7 +133,7 @@ def test_a_lost_server_without_a_standby_ends_the_group_with_an_error_that_names
 ) -> None:
     ends = trainings.train(tmp_path, 4, {**SERVED, "DEATHS": '{"1": 2}'})
     assert [end.code for end in ends] == [1, -signal.SIGKILL, 1, 1]
-    # Others may notice the loss of a process that has ended for this reason before.
+    # One rank notices the lost server, and ends. Others may notice first that this rank is gone.
     assert "error: parameter server 1 is gone or does not answer\n" in [end.stderr for end in ends]
 
 
