@@ -1,4 +1,4 @@
 """Tokens, projects and their members, and the operations on them.
 
-Tokens and members decide the rights of callers.
+The rights of a caller depend on its token, and on its roles as a member of projects.
 """

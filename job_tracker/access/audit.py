@@ -20,7 +20,7 @@ from job_tracker.store.audit import AuditStore
 
 FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
-"""The time in which equal events become one."""
+"""Equal events within this time become one event."""
 MOST_KEPT: Final = 4096
 """The largest number of different events in memory."""
 _BATCH: Final = 500
@@ -30,7 +30,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Limit(NamedTuple):
-    """A limit for the rate of events, and for the events that may come at once after a pause."""
+    """A limit for events: how many a second, and how many at once after a pause."""
 
     per_second: float
     burst: int
@@ -70,7 +70,7 @@ class AuditTrail:
         self._flushing = asyncio.Lock()
 
     def note(self, event: AuditEvent) -> None:
-        """Keep the event; an EventObserver."""
+        """Keep the event until it is written. This method is an EventObserver."""
         now = self._monotonic()
         key = _key_of(event)
         entry = self._entries.get(key)
@@ -96,7 +96,10 @@ class AuditTrail:
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
 
     async def flush(self, *, everything: bool = False) -> None:
-        """Write the events that are due. If it raises StoreUnavailable, the events are kept."""
+        """Write the events that are due; with `everything`, write all events.
+
+        If the store does not answer, keep the events that are not yet written, and raise StoreUnavailable.
+        """
         async with self._flushing:
             await self._flush(self._monotonic(), everything=everything)
 
@@ -114,7 +117,7 @@ class AuditTrail:
                 del self._entries[key]
 
     async def close(self) -> None:
-        """Write everything, if the store answers soon. Call it before `run` is cancelled."""
+        """Write all events; give up if the store does not answer soon. Call it before `run` is cancelled."""
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self.flush(everything=True)

@@ -28,7 +28,7 @@ _LONGEST_END: Final = 1 << 16
 
 
 class AuditExport:
-    """Appends the events that are not in the file yet.
+    """Appends the store's events that are not in the file yet.
 
     A killed service leaves at most a part of a line, which is cut off before the next line is written. The
     export continues after the last id in the file, or after the id in the position file if this id is higher.
@@ -71,7 +71,7 @@ class AuditExport:
         return in_file
 
     def _append(self, events: Sequence[AuditEvent]) -> int:
-        """Durably append the events that are not in the file. Return the last id."""
+        """Append the events that the file lacks, and sync it to disk. Return the id of the last event."""
         with self._opened() as file:
             last = _last_id(file)  # another service on this machine may write the file, too
             file.write(b"".join(map(line_of, (event for event in events if event.id > last))))
@@ -87,7 +87,7 @@ class AuditExport:
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        """Open and lock the file, and cut off a part of a line at its end."""
+        """Open and lock the file. If it ends with an incomplete line, cut this line off."""
         with self._path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             start, end = _end_of(file)
@@ -97,7 +97,7 @@ class AuditExport:
 
 
 def line_of(event: AuditEvent) -> bytes:
-    """Return the event as a line."""
+    """Return the event as a line of JSON."""
     values: dict[str, Any] = {
         "id": event.id,
         "at": event.at.isoformat(),
@@ -126,7 +126,7 @@ def _last_id(file: BinaryIO) -> int:
 
 
 def _end_of(file: BinaryIO) -> tuple[int, bytes]:
-    """Return the position at which the last bytes of the file begin, and these bytes."""
+    """Return the last bytes of the file, at most _LONGEST_END, after the position of the first of them."""
     start = max(0, file.seek(0, os.SEEK_END) - _LONGEST_END)
     file.seek(start)
     return start, file.read()

@@ -1,4 +1,4 @@
-"""Finds the caller with a token or a certificate, and its roles at this moment."""
+"""Finds the caller to whom a token or a client certificate belongs, with the caller's present roles."""
 
 import asyncio
 import hmac
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.5
 """The seconds between two checks for changes by other replicas."""
 _STALE_SECONDS: Final = 1.0
-"""The seconds since the last check of the store after which no remembered token is accepted unchecked."""
+"""If the last check for changes is older than this, a remembered token is accepted only after a new check."""
 _TOUCH_SECONDS: Final = 60.0
 _REMEMBERED = 16_384
 _ADDRESSES_OF_ONE = 64
@@ -35,7 +35,7 @@ OnChange = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Known:
-    """A valid token, and its callers by address."""
+    """A valid token, the Unix time at which it ends, and the callers that use it, by address."""
 
     token: Token
     ends_at: float
@@ -43,7 +43,7 @@ class _Known:
 
 
 class Callers:
-    """Identifies callers. A token that was revoked is accepted for at most another second.
+    """Identifies callers. A revoked token is accepted for at most another second.
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 
@@ -164,7 +164,7 @@ class Callers:
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
-        """Call this after each change of tokens or roles, and after a token has expired; see `announce`."""
+        """Set the function to call after changes of tokens or roles, and after a token's end (`announce`)."""
         self._on_change = call
 
     async def refresh(self) -> None:
@@ -173,7 +173,10 @@ class Callers:
             await self._look()
 
     async def announce(self) -> None:
-        """Look for changes of tokens and roles. If there are new ones, call the function of `on_change`."""
+        """Look for changes of tokens and roles, and call the function that was passed to `on_change`.
+
+        Do not call it if nothing has changed and no used token has expired since the last call.
+        """
         await self.refresh()
         now, generation = self._clock(), self._generation
         left = {end for end in self._ends if end > now}
@@ -184,7 +187,7 @@ class Callers:
         self._ends -= {end for end in self._ends if end <= now}
 
     async def follow(self) -> None:
-        """Announce changes of all replicas, and write the last uses of tokens, until cancelled."""
+        """Until cancelled, announce the changes of all replicas, and write when tokens were last used."""
         problem = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -201,14 +204,14 @@ class Callers:
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
-        """Write the last uses of tokens."""
+        """Write to the store when each token was last used."""
         self._touched_at = self._monotonic()
         used, self._used = self._used, {}
         if used:
             await self._store.touch_tokens({each: _moment(at) for each, at in used.items()})
 
     async def close(self) -> None:
-        """Write the last uses of tokens, if the store answers."""
+        """Write to the store, if it answers, when each token was last used."""
         with suppress(StoreUnavailable):
             await self.flush()
 
@@ -237,7 +240,10 @@ class Callers:
 
     @contextmanager
     def _counting_failures(self, digest: bytes, address: str) -> Iterator[None]:
-        """Count the address if the block finds that its token is invalid. Raises RateExceeded."""
+        """Count a failure of the address if the block raises NotAllowed.
+
+        Raises RateExceeded before the block if the address has too many failures.
+        """
         failures = self._failures if digest not in self._proven else None
         if failures is not None and (wait := failures.take(address)):
             raise RateExceeded(
@@ -303,7 +309,7 @@ _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
 
 
 def _operator_at(address: str) -> Caller:
-    """Return the operator as caller, identified by the token in the service's own file."""
+    """Return the caller at this address that has sent the operator's token, which is in a service's file."""
     return Caller(
         name="operator",
         means=Means.TOKEN,
@@ -318,9 +324,9 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """Return the project of requests that name no project.
+    """Return the project of a request that names no project, from a caller with these roles.
 
-    It is `default` if the caller has a role in it, otherwise the caller's first project by name.
+    It is `default` if the caller has a role in it, or has no role; else the caller's first project by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

@@ -45,7 +45,7 @@ class _Store(AccessStore, AuditStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project as its caller may see it. Only admins see the members."""
+    """A project as a caller may see it. Only admins see the members."""
 
     project: Project
     role: Role
@@ -82,7 +82,7 @@ class Access:
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
-        """Create a token, and return it with its text, which is not stored. See Token for the arguments.
+        """Create a token. Return its text, which is not stored, and the token. See Token for the arguments.
 
         Without a project, only operators may do this. Raises InvalidField, UnknownReference and
         TooManyTokens.
@@ -131,7 +131,11 @@ class Access:
     async def list_tokens(
         self, caller: Caller, project: str, *, limit: int, after: str
     ) -> tuple[Sequence[Token], str]:
-        """Return tokens of a project, or of all, with ids above `after`, and the `after` of the next page."""
+        """Return a page of tokens, and the `after` of the next page (empty if this page is the last).
+
+        The page has at most `limit` tokens with ids above `after`. They are those of the project, or of all
+        projects if `project` is empty.
+        """
         if project:
             self._guard.check(caller, "list_tokens", project)
         else:
@@ -142,8 +146,8 @@ class Access:
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
         """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
 
-        Raises UnknownReference if the token does not exist or the caller may not know of it. Raises
-        InvalidField if the caller sent the whole text of a token instead of its id.
+        Raises UnknownReference if the token does not exist or the caller may not revoke it. Raises
+        InvalidField if `token_id` is the whole text of a token.
         """
         tokens.check_no_token("id", token_id)
         token = await self._store.token(token_id)
@@ -177,7 +181,7 @@ class Access:
         return views
 
     async def set_project(self, caller: Caller, name: str, limits: ProjectLimits) -> Project:
-        """Declare a project, or change its limits. Raises InvalidField and NotPossible."""
+        """Declare a project, or change its limits, and return it. Raises InvalidField and NotPossible."""
         self._guard.check_everywhere(caller, "set_project", _target_of(name))
         if not naming.is_project(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {naming.PROJECT_RULE}")
@@ -188,7 +192,7 @@ class Access:
         )
 
     async def delete_project(self, caller: Caller, name: str) -> None:
-        """Delete a project without live or waiting jobs, and revoke its tokens. Its ended jobs stay.
+        """Delete a project that has no live or waiting jobs, and revoke its tokens. Its ended jobs stay.
 
         Raises UnknownReference and NotPossible.
         """
@@ -208,7 +212,7 @@ class Access:
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
-        """Give a caller a role in a project, which replaces the caller's present role in it.
+        """Give `member` a role in a project, in place of its present role. Return the changed project.
 
         Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
         """
@@ -234,7 +238,7 @@ class Access:
         return await self._change(project, change, event)
 
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
-        """Remove a caller's role in a project. The caller's open streams end.
+        """Remove the role of `member` in a project, and return the changed project. Its open streams end.
 
         Raises UnknownReference and NotPossible.
         """
@@ -252,9 +256,10 @@ class Access:
     async def list_events(
         self, caller: Caller, where: AuditFilter, *, limit: int, before: int | None
     ) -> tuple[Sequence[AuditEvent], int | None]:
-        """Return audit events with ids below `before`, newest first, and the `before` of the next page.
+        """Return a page of audit events, newest first, and the `before` of the next page (None: no more).
 
-        Without a project in `where`, the events of all projects are returned; only operators may read these.
+        The page has at most `limit` events, with ids below `before`. Without a project in `where`, it has
+        the events of all projects, which only operators may read.
         """
         if where.project:
             self._guard.check(caller, "list_events", where.project)
@@ -264,7 +269,7 @@ class Access:
         return found[:limit], found[limit - 1].id if len(found) > limit else None
 
     def _event(self, caller: Caller, action: str, project: str, target: str, detail: str = "") -> AuditEvent:
-        """Return the event of a change."""
+        """Return the audit event of a change that the caller makes now."""
         return event_of(
             caller, action, Outcome.DONE, self._clock(), project=project, target=target, detail=detail
         )

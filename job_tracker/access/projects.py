@@ -16,7 +16,7 @@ from job_tracker.store.access import AccessStore
 log = logging.getLogger(__name__)
 
 Declared = Callable[[], Mapping[str, Project]]
-"""Returns the projects of files by name. The result is the same object until a file has changed."""
+"""Returns the projects that files declare, by name. The result is the same object until a file changes."""
 
 NONE_DECLARED: Final[Mapping[str, Project]] = {}
 
@@ -53,9 +53,9 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Replace the source of the declarations.
+        """Load the projects of files from `declared`, now and in later loads.
 
-        Its later changes become events, with `source` as detail.
+        Later changes of them become audit events, with the text `source` as detail.
         """
         self._source = ""
         self._declared_now = declared
@@ -115,7 +115,7 @@ class Projects:
         return self._all.keys()
 
     def get(self, name: str) -> Project | None:
-        """Return the project with this name, if it exists."""
+        """Return the project with this name; None if it does not exist."""
         return self._all.get(name)
 
     def is_declared(self, name: str) -> bool:

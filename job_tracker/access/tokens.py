@@ -33,7 +33,7 @@ class NewToken:
 
 
 def new_token(token_id: str | None = None) -> NewToken:
-    """Make a token, with a random id if none is given. It has 256 random bits."""
+    """Make a token, with a random id if `token_id` is None. Its secret has 256 random bits."""
     while token_id is None:
         drawn = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
         token_id = drawn if drawn != OPERATOR_ID else None
@@ -51,7 +51,7 @@ def id_of(text: str) -> str:
 
 
 def check_no_token(field: str, text: str) -> None:
-    """Raise InvalidField if the text of a field that is shown to others is a whole token."""
+    """Raise InvalidField for the field if its text is a whole token, since others can see the field."""
     if form := _FORM.fullmatch(text):
         raise InvalidField(field, f"it is a whole token; send only a name, or the token's id, {form[1]}")
 

@@ -119,7 +119,7 @@ class Admission:
 
     @property
     def _most_instances(self) -> int:
-        """The number of instances that a job may have at present."""
+        """The largest number of instances that a job may have at present."""
         return self._queues.tree.most_instances
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
@@ -229,7 +229,7 @@ class Admission:
         """Raise InvalidField for an empty field that must not be empty."""
         known = entry.value if entry else None
         needs_algorithm = request.program is None
-        # If a job may run without a dataset, it names both the dataset and the version, or neither. An
+        # If the algorithm needs no dataset, the request may name a dataset and its version, or neither. An
         # unknown algorithm is refused later.
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
             needs_algorithm and known is not None and known.dataset

@@ -83,7 +83,10 @@ class DatasetVersions:
             ) from error
 
     async def _begin(self, caller: Caller, place: _Place) -> asyncio.Future[str | None]:
-        """Begin a check once the caller has a turn. The turn ends with the check."""
+        """Wait for a turn of the caller, begin the check, and return it. The turn ends with the check.
+
+        If another call has begun the check in the meantime, return that check.
+        """
         await self._turns.take(caller.key)
         if known := self._checks.get(place):  # another call began the check in the meantime
             self._turns.give(caller.key)

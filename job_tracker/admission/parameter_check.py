@@ -41,7 +41,7 @@ class ParameterCheck:
         seconds: float = _SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
-        """`path` is the PATH of programs; `seconds` bounds a check, including the wait for a turn."""
+        """`path` is the PATH of check programs; `seconds` bounds a check, including the wait for a turn."""
         self._catalog = catalog
         self._path = path
         self._seconds = seconds

@@ -36,7 +36,7 @@ class OneQueue:
 
 
 def queue_of(tree: Tree, project: str, name: str) -> str:
-    """Return the queue of a job of the project. If `name` is empty, it is the project's default queue.
+    """Return the queue of a job of the project: `name`, or the project's default queue if `name` is empty.
 
     Raises UnknownReference and InvalidField. A queue that only other projects may use is treated as unknown.
     """
@@ -59,9 +59,10 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 
 
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
-    """Return the priority that a request has `sent`: the name of a class, or a number. Raises InvalidField.
+    """Return the priority as a number. Raises InvalidField.
 
-    The request of a job that is submitted again has the number.
+    `sent` is the text in the request: the name of a priority class, a number, or empty. A job that is
+    submitted again sends the number.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:
@@ -121,7 +122,7 @@ def check_fit(tree: Tree, spec: JobSpec) -> None:
 
 
 def _field_of(tree: Tree, spec: JobSpec, gang: Gang) -> str:
-    """Return the field that makes the job too large."""
+    """Return the name of the request's field that makes the job too large."""
     trainers, *others = gang.parts
     smallest = replace(gang, parts=(replace(trainers, count=1), *others), least=0)
     if fits_ever(tree.queues, tree.pool.flavors, smallest) is None:

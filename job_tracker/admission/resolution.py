@@ -64,9 +64,10 @@ class Resolver:
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
 
     def in_environment(self, group: GroupSpec, requirements: str, name: str, image: str) -> GroupSpec:
-        """Return the group of a program, with the program's Python environment and image.
+        """Return the group of a program with the program's image.
 
-        Raises InvalidField if the program cannot have them.
+        Raises InvalidField if the program cannot have these requirements, the Python environment `name`, or
+        the image.
         """
         field = "program.requirements" if requirements else "program.python_environment"
         try:
@@ -79,9 +80,9 @@ class Resolver:
         return replace(group, trainers=replace(group.trainers, image=found)) if found else group
 
     def completed(self, spec: JobSpec) -> JobSpec:
-        """Return the spec, and resolve it first if it comes from an earlier version or was resolved for
-        another backend. Raises LaunchFailed if the algorithm is no longer configured, or the options no
-        longer fit.
+        """Return the spec. If it comes from an earlier version of the service, or was resolved for another
+        backend, resolve it first. Raises LaunchFailed if the algorithm is no longer configured, or the
+        options no longer fit.
         """
         if spec.group.backend == self._backend:
             return spec

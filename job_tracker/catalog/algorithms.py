@@ -184,9 +184,9 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command of a role, or if it has none, the command of the recipe.
+        """Return the role's own command; if it has none, `command`, which is the recipe's command.
 
-        Empty: the command of the image.
+        An empty result means the command of the image.
         """
         own = self.roles.get(role)
         return (own.command if own else ()) or command

@@ -95,7 +95,7 @@ def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[En
 
 
 def listed(names: Collection[str]) -> str:
-    """Return the first names of a list, for a message."""
+    """Return text for a message: the first names in sorted order, and how many more there are."""
     shown = sorted(names)[:_MOST_SHOWN]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return ", ".join([*shown, *more]) or "none"

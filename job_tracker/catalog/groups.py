@@ -20,7 +20,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """A role besides the master and the workers. The algorithm sets the options that it leaves out."""
+    """A role besides the master and the workers. Options that it leaves out are those of the algorithm."""
 
     instances: int = Field(
         default=1,
@@ -70,7 +70,7 @@ class Composition:
     roles: Mapping[str, int]
     elastic: Elastic | None
     ends_with_master: bool
-    """True if only the master ends by itself."""
+    """True if other instances than trainers, such as parameter servers, run until the master ends."""
     max_lost: int = 0
     """The number of instances that may fail while the attempt continues."""
 
@@ -185,7 +185,10 @@ class Composer:
             raise InvalidField(field, f"not allowed: {reason}; leave the parameter out")
 
     def compose(self, sent: Mapping[str, str], capacity: int) -> Composition:
-        """Return the requested group. Raises InvalidField if the parameters break a rule."""
+        """Return the group for the parameters of a request; `capacity` bounds its number of instances.
+
+        Raises InvalidField if a parameter is not allowed.
+        """
         most = min(capacity, self.max_instances or capacity)
         if sent.get(INSTANCES_PARAMETER) == "auto":
             raise InvalidField(

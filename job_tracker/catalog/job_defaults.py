@@ -25,14 +25,17 @@ MOST_PATTERNS, LONGEST_PATTERN = 16, 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDefaults:
-    """The configured policies. Requests send values under the names of the fields; times are in seconds."""
+    """The configured policies, which requests may override.
+
+    A request sends its values under the names of the policies' fields; times are in seconds.
+    """
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
     numbers: NumberPolicy = field(default_factory=NumberPolicy)
 
     def retry_of(self, sent: Mapping[str, Any]) -> RetryPolicy:
-        """Return the retry policy of a job. Raises InvalidField."""
+        """Return the configured retry policy, overridden by the values of a request. Raises InvalidField."""
         policy = self.retry
         if "max_attempts" in sent:
             if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
@@ -57,9 +60,9 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """Return the deadlines of a job; 0 means none.
+        """Return the configured deadlines, overridden by the values of a request. A value of 0 becomes None.
 
-        The job's algorithm may have a default for the deadline for progress.
+        `progress_of_algorithm` is the algorithm's default for the deadline for progress; None: it has none.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:
@@ -67,7 +70,7 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """Return the number policy of a job. Its algorithm may have a default for the policy.
+        """Return the configured number policy, overridden by the algorithm's and by a request's values.
 
         Raises InvalidField.
         """
@@ -86,7 +89,7 @@ class JobDefaults:
 
 
 def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Return the patterns of names of metrics, checked. Raises InvalidField."""
+    """Check patterns of metric names, and return them. Raises InvalidField."""
     if len(words) > MOST_PATTERNS:
         raise InvalidField(field, f"has {len(words)} patterns; at most {MOST_PATTERNS} are allowed")
     for word in words:
@@ -111,7 +114,7 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
 
 
 def duration(field: str, seconds: float) -> timedelta:
-    """Return the duration of a request. Raises InvalidField."""
+    """Return the duration that a request's field gives in seconds. Raises InvalidField."""
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
         raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -127,7 +127,7 @@ class RequestedPodOptions(Config):
 
 
 def requested(options: InstanceOptions) -> RequestedPodOptions:
-    """Return the options that are set, as a layer. Raises ValueError if one is no longer allowed."""
+    """Return the options that are set, for `overlay`. Raises ValueError if one is no longer allowed."""
     return RequestedPodOptions.model_validate(
         {name: value for name, value in asdict(options).items() if value}
     )

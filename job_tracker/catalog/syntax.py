@@ -98,7 +98,7 @@ def _bytes_quantity(text: str) -> str:
 
 
 def resource_name(name: str) -> str:
-    """Return the name of a resource of containers. Raises ValueError for other names."""
+    """Return the name if containers can have a resource of this name. Raises ValueError for other names."""
     known = name == CPU or name in BYTES or re.fullmatch(r"hugepages-[0-9]+[KMG]i", name)
     if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
         return name

@@ -33,7 +33,7 @@ class AwakeClock:
         self._ticked = clock()
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the measured seconds."""
         return self._base + min(max(0.0, self._clock() - self._ticked), self._longest)
 
     def tick(self) -> None:

@@ -3,7 +3,7 @@
 import re
 
 _SECRET = re.compile(r"(?<=tst_[a-z0-9]{8}_)[A-Za-z0-9_-]{20,}", re.ASCII)
-"""The secret in the text of a token, even if a part of it is missing."""
+"""The secret in the text of a token, or the beginning of the secret if the text is cut."""
 
 
 def printable(text: str) -> str:

@@ -12,8 +12,8 @@ class Rate:
     """Allows `burst` calls of each key at once, and `per_second` over time.
 
     A call takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
-    new bucket is full, too. If there are more than about 8,000 keys before their buckets are full, the least
-    recently used keys are forgotten early. Such a key has a full bucket again, but the memory stays bounded.
+    new bucket is full, too. If more than about 8,000 keys have buckets that are not full, the least recently
+    used keys are forgotten, too. A forgotten key has a full bucket again, but the memory stays bounded.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Rate:
         clock: Callable[[], float] = time.monotonic,
         most_keys: int = _MOST_KEYS,
     ) -> None:
-        """Both rates are above 0. At most twice `most_keys` keys are remembered."""
+        """`per_second` and `burst` are above 0. At most twice `most_keys` keys are remembered."""
         self.per_second = per_second
         self.burst = burst
         self._interval = 1 / per_second

@@ -45,9 +45,9 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
 
 
 async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait for the tasks, and cancel tasks that are not done in time.
+    """Wait for the tasks for at most these seconds, then cancel the tasks that are not done.
 
-    Errors of the tasks are not raised here.
+    Errors of the tasks are not raised.
     """
     if not tasks:
         return

@@ -9,7 +9,7 @@ class FairTurns:
 
     Each caller gets only some of the turns, so a single caller never makes the others wait. A free turn goes
     to the waiting caller with the fewest turns. Among equals, it goes to the caller whose last turn was
-    granted first.
+    granted longest ago.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:

@@ -86,7 +86,7 @@ def _reason(details: Any, value: Any) -> str:
 
 
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
-    """Return the type of a part of `kind`.
+    """Return the type of one part of a value of type `kind`; None if the type is unknown.
 
     The second value says whether `part` names no part of a value, but is the tag by which pydantic names a
     member of a union in an error.

@@ -24,9 +24,9 @@ class QueueHealth:
     depth: int
     """The number of keys that wait for a worker."""
     oldest_seconds: float
-    """The time that the first of these keys has waited."""
+    """The longest time that one of these keys has waited."""
     longest_seconds: float
-    """The time that the slowest worker has worked on its key."""
+    """The longest time that a worker has worked on its present key."""
     retries: int
     """The number of times that work on any key has failed."""
 
@@ -53,8 +53,8 @@ class WorkQueue(Generic[K]):
         self._handle = handle
         self._expected = expected
         self._workers = workers
-        self._waiting: dict[K, float] = {}  # each key with the time since which it waits, as in _active
-        self._active: dict[K, float] = {}
+        self._waiting: dict[K, float] = {}  # the time since which each key waits
+        self._active: dict[K, float] = {}  # the time since which a worker handles each key
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
             self._add_later(key, delay)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Handle keys until cancelled."""
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self._workers):

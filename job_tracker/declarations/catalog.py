@@ -41,7 +41,7 @@ class Files:
     """The names of the built-in entries, by kind."""
 
     def names(self, kind: Kind) -> Collection[str]:
-        """Return the names of a kind."""
+        """Return the names of the entries of a kind."""
         tables: Mapping[Kind, Mapping[str, object]] = {
             Kind.ALGORITHM: self.algorithms,
             Kind.DATASET: self.datasets,
@@ -88,10 +88,10 @@ class _Refused:
 
 
 class DeclaredCatalog:
-    """A Catalog of files and of the API. Entries are the same objects until they change.
+    """A Catalog with the entries of files and of the API. Entries are the same objects until they change.
 
-    If a file and the API have the same name, the file counts. If a changed setting makes an entry of the API
-    invalid, the entry stays, but cannot be used.
+    If a file and the API declare the same name, the file counts. If a changed setting makes an entry of the
+    API invalid, the entry stays, but cannot be used.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class DeclaredCatalog:
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
         """Use other files from the next refresh on.
 
-        `problem` returns why their present content cannot be used.
+        `problem` returns the reason why their present content cannot be used; None if it can be used.
         """
         self._read_files, self._problem_of_files = read_files, problem
 
@@ -152,7 +152,7 @@ class DeclaredCatalog:
 
     @property
     def queues(self) -> Mapping[str, Entry[QueueRecipe]]:
-        """The declared queues by name. The queue `default` exists even if it is missing here."""
+        """The declared queues by name. The queue `default` exists even if it is not declared."""
         return self._queues
 
     @property
@@ -162,7 +162,7 @@ class DeclaredCatalog:
 
     @contextmanager
     def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Within this context, call a function after each change of the tree."""
+        """Within this context, call `on_change` after each change of the tree."""
         self._callbacks.append(on_change)
         try:
             yield
@@ -186,19 +186,19 @@ class DeclaredCatalog:
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
-        """Return the entry of a stored algorithm, even if the algorithm has changed since."""
+        """Return the entry for this declaration of an algorithm, even if a later one has replaced it."""
         return self._algorithm(declaration, self._images(), None)
 
     def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
-        """Return the entry of a stored dataset, even if the dataset has changed since."""
+        """Return the entry for this declaration of a dataset, even if a later one has replaced it."""
         return self._dataset(declaration, None)
 
     def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
-        """Return the entry of a stored queue, even if the queue has changed since."""
+        """Return the entry for this declaration of a queue, even if a later one has replaced it."""
         return self._queue(declaration)
 
     async def refresh(self) -> None:
-        """Look for changes of files and by the API. Raises StoreUnavailable."""
+        """Load the files and the declarations of the API that have changed. Raises StoreUnavailable."""
         async with self._loading:
             files = await self._accepted(await asyncio.to_thread(self._read_files))
             number = await self._store.declarations_version()
@@ -211,7 +211,7 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return the present files. While they leave out a queue that has jobs, return the previous files."""
+        """Return `files`; but while they leave out a queue that has jobs, return the previous files."""
         if files is self._files or self._number is None or files.queues == self._files.queues:
             self._refused = _Refused()
             return files
@@ -344,12 +344,12 @@ class DeclaredCatalog:
         return _entry(declaration, value, problem)
 
     def _images(self) -> frozenset[str]:
-        """Return the images of the algorithms of all projects, which operators have chosen."""
+        """Return the images of the algorithms that operators have declared for all projects."""
         return frozenset(image for image in _images(self._algorithms[""].values()))
 
 
 def _recipes(entries: Mapping[str, Entry[QueueRecipe]]) -> dict[str, QueueRecipe]:
-    """Return the recipes of queues that were declared by the API."""
+    """Return the recipes of those queues that were declared by the API, by name."""
     return {name: each.value for name, each in entries.items() if each.value and each.origin is Origin.API}
 
 
@@ -368,7 +368,7 @@ def _entry(declaration: Declaration, value: T | None, problem: str) -> Entry[T]:
 
 
 def _kept(known: Entry[T] | None, made: Entry[T]) -> Entry[T]:
-    """Return the previous entry, if nothing has changed."""
+    """Return the previous entry, `known`, if its version and problem are still the same; otherwise `made`."""
     if known is not None and (known.version, known.problem) == (made.version, made.problem):
         return known
     if made.problem:

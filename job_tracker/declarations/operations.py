@@ -48,7 +48,7 @@ class Projects(Protocol):
     """The projects that exist."""
 
     def get(self, name: str) -> Project | None:
-        """Return the project with this name, if it exists."""
+        """Return the project with this name; None if it does not exist."""
         ...
 
     def names(self) -> Collection[str]:
@@ -103,7 +103,7 @@ class Declarations:
     async def list_algorithms(
         self, caller: Caller, project: str, name: str = ""
     ) -> Sequence[Entry[Algorithm]]:
-        """Return the algorithms of a project, or of the caller's default project, by name.
+        """Return the algorithms of the project, sorted by name. Empty: of the caller's default project.
 
         With a `name`, only that one. Raises UnknownReference if it does not exist.
         """
@@ -112,7 +112,7 @@ class Declarations:
         return _chosen(self._catalog.algorithms(project), Kind.ALGORITHM, name)
 
     async def list_datasets(self, caller: Caller, project: str, name: str = "") -> Sequence[Entry[Dataset]]:
-        """Return the datasets of a project, or of the caller's default project, by id.
+        """Return the datasets of the project, sorted by id. Empty: of the caller's default project.
 
         With a `name`, only that one. Raises UnknownReference if it does not exist.
         """
@@ -123,7 +123,9 @@ class Declarations:
     async def set_algorithm(
         self, caller: Caller, name: str, project: str, definition: str
     ) -> Entry[Algorithm]:
-        """Declare or change an algorithm of a project. An empty project stands for all projects.
+        """Declare or change an algorithm of a project, and return its entry.
+
+        An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -132,7 +134,9 @@ class Declarations:
         return self._catalog.algorithm_of(await self._set(caller, Kind.ALGORITHM, name, project, definition))
 
     async def set_dataset(self, caller: Caller, name: str, project: str, definition: str) -> Entry[Dataset]:
-        """Declare or change a dataset of a project. An empty project stands for all projects.
+        """Declare or change a dataset of a project, and return its entry.
+
+        An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -151,10 +155,10 @@ class Declarations:
         await self._remove(caller, Kind.DATASET, name, project)
 
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
-        """Return the queues that jobs of a project, or of the caller's default project, may use, by name.
+        """Return the queues that jobs of the project may use, with all parents of these queues, by name.
 
-        The parents of these queues are included. Without a project, an operator gets all queues. With a
-        `name`, return only this queue. Raises UnknownReference if it does not exist.
+        An empty project stands for the caller's default project, but an operator then gets all queues. With
+        a `name`, return only this queue. Raises UnknownReference if it does not exist.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:
@@ -174,9 +178,10 @@ class Declarations:
         ]
 
     async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
-        """Declare a queue, or change it. Raises InvalidField, NotPossible and TooManyDeclarations.
+        """Declare a queue, or change it. Return how the caller's default project can use it.
 
-        Jobs that were accepted stay in the queue, even if the queue would now refuse them.
+        Jobs that were accepted stay in the queue, even if the queue would now refuse them. Raises
+        InvalidField, NotPossible and TooManyDeclarations.
         """
         self._guard.check_everywhere(caller, "set_queue")
         entry = self._catalog.queue_of(await self._set(caller, Kind.QUEUE, name, "", definition))
@@ -186,14 +191,14 @@ class Declarations:
         )
 
     async def remove_queue(self, caller: Caller, name: str) -> None:
-        """Remove a declared queue. Raises UnknownReference, and NotPossible while it has jobs or queues."""
+        """Remove a declared queue. Raises UnknownReference; NotPossible while jobs or queues are in it."""
         self._guard.check_everywhere(caller, "remove_queue")
         await self._remove(caller, Kind.QUEUE, name, "")
 
     async def _check_queue(self, name: str, definition: str | None) -> None:
-        """Raise InvalidField or NotPossible if the queue cannot have this recipe.
+        """Raise InvalidField or NotPossible if the queue cannot have this definition.
 
-        With None as recipe, check whether the queue can be removed.
+        With None as definition, check whether the queue can be removed.
         """
         recipe = None if definition is None else self._catalog.read_queue(definition)
         if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):
@@ -237,7 +242,7 @@ class Declarations:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
     async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> Declaration:
-        """Store a definition, and return the stored entry. Another call may have changed it again by then."""
+        """Store a definition, and return its declaration. By then, another call may have replaced it."""
         pattern, rule = _NAMES[kind]
         if not pattern.fullmatch(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")
@@ -289,7 +294,10 @@ class Declarations:
         raise _busy(kind)
 
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
-        """Raise NotPossible if the project has an entry whose name differs only in upper and lower case."""
+        """Raise NotPossible if a file, or another declaration that a project has, too, uses the wanted name.
+
+        Names that differ only in upper and lower case count as the same.
+        """
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):
             if name.casefold() == wanted.name.casefold():

@@ -22,7 +22,7 @@ FIELD: Final = "definition"
 _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
 """The fields of a backend's table that decide only which code runs.
 
-They do not affect its rights or its machines.
+They do not affect the rights or the machines of this code.
 """
 _IN_TEXT: Final = "\n\t"
 _PLACES: Final = frozenset({"dataset_id", "version"})
@@ -35,14 +35,14 @@ _DEEPEST: Final = 32
 class Reader:
     """Makes algorithms, datasets and queues from definitions: JSON with fields as in the configuration.
 
-    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service accepts no
-    such definitions.
+    Its methods raise InvalidField for a field in `definition`, and Forbidden if the service accepts no such
+    definitions.
     """
 
     algorithm_model: type[Algorithm]
     """The model with the tables of all backends."""
     check_algorithm: Callable[[str, Algorithm], None]
-    """Raises ValueError unless the algorithm can run here.
+    """Raises ValueError unless this service can run the algorithm.
 
     The text argument is the prefix of field names in the message.
     """
@@ -124,7 +124,10 @@ class Reader:
 
 
 def _leads_out(uri: str) -> bool:
-    """Return whether a part of the path is `..`, even if encoded, since HTTP storages decode the path."""
+    """Return whether a part of the URI's path is `..`.
+
+    It may be percent-encoded any number of times, since HTTP storages decode the path.
+    """
     while (decoded := unquote(uri)) != uri:
         uri = decoded
     return ".." in uri.split("/")
@@ -149,7 +152,7 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
 
 
 def parsed(definition: str) -> dict[str, Any]:
-    """Return the JSON object.
+    """Parse a definition, and return the JSON object in it.
 
     Raises InvalidField if the text is not a JSON object, is too large, or has control characters.
     """
@@ -172,7 +175,7 @@ def parsed(definition: str) -> dict[str, Any]:
 
 
 def canonical(definition: str) -> str:
-    """Return the JSON object in the form in which it is stored. The order of names stays."""
+    """Return the definition in the form in which it is stored. The order of names stays."""
     return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 

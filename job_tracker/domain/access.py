@@ -1,4 +1,4 @@
-"""Tokens and projects: the records from which the roles of callers are made."""
+"""Tokens and projects: the records that decide the roles of callers."""
 
 import re
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Token:
     """None: never."""
     revoked_at: datetime | None = None
     used_at: datetime | None = None
-    """The last use, which is written at most once a minute; None: not yet."""
+    """The time of the last use, which is written at most once a minute; None: not used yet."""
 
     @property
     def caller_name(self) -> str:

@@ -43,7 +43,7 @@ class AuditEvent:
 
     id: int = 0
     """The id that the store gives when it keeps the event: microseconds since 1970, or one more than the
-    last id if this is higher. So ids increase, and each time corresponds to a position among the ids."""
+    last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""

@@ -21,7 +21,7 @@ class CallKind(StrEnum):
     REPORT = "report"
     """The call reports on an attempt of a job.
 
-    These calls are counted by process of an attempt; all other calls are counted by caller.
+    These calls are counted for each process of an attempt; all other calls are counted for each caller.
     """
 
 

@@ -61,10 +61,9 @@ class Caller:
 
     @property
     def key(self) -> str:
-        """The key of limits that callers share. Callers that are not identified have one key per host.
+        """The key under which limits count the caller. Callers without identification have one key per host.
 
-        So all such programs on one machine count as one caller. The same holds for all clients behind one
-        proxy.
+        So without identification, all programs on one machine, or behind one proxy, count as one caller.
         """
         return self.address if self.means is Means.OPEN else f"{self.means}:{self.name}"
 
@@ -86,4 +85,4 @@ class Caller:
 
 
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
-"""The caller of a service that asks for no proof. Without an address, this caller is the service itself."""
+"""The caller of every call if the service asks for no proof. Without an address, the service itself."""

@@ -9,9 +9,9 @@ class EvictionReason(StrEnum):
     """The reason why the engine ends a rank. The values are stable."""
 
     DRAINED = "drained"
-    """Evicted through the API: a drain of its node, an autoscaler, the notice of a spot machine."""
+    """Evicted through the cluster's API: a drain of its node, an autoscaler, the notice of a spot machine."""
     DELETED = "deleted"
-    """Deleted with a grace by a person or a program. Before Kubernetes 1.26, this includes drained ranks."""
+    """Deleted, with a grace period, by a person or a program. Before Kubernetes 1.26, also by a drain."""
     OUTRANKED = "outranked"
     """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"
@@ -26,7 +26,7 @@ class EvictionReason(StrEnum):
 class Eviction:
     """The notice that a rank got from the engine.
 
-    The other ranks of the group are then stopped with a grace, too.
+    The other ranks of the group are then stopped with a grace period, too.
 
     The job is queued again at its old position, and the attempt does not count towards `max_attempts`.
     """
@@ -41,7 +41,7 @@ class Eviction:
     """The engine's own words."""
 
     def sentence(self) -> str:
-        """Return a sentence that tells the job's caller who stopped the attempt."""
+        """Return a sentence for the job's caller that says what stopped the attempt."""
         rank, machine = self.rank, self.machine or "its node"
         what = {
             EvictionReason.DRAINED: f"rank {rank} was evicted from {machine} through the API of the cluster",

@@ -52,8 +52,7 @@ class GroupRef:
     home: str = field(default="", compare=False)
     """The home of the group's job.
 
-    Empty if unknown, since engines do not report the home. A group's folder shows the store, but not the
-    project: see naming.home_in_store.
+    Empty if unknown, since engines do not report it. If only the store is known, see naming.home_in_store.
     """
 
     @property
@@ -97,7 +96,7 @@ class Placement:
     near: Place | None = None
     """All instances are to be in the same place of this kind. None: no such wish."""
     apart: Place | None = None
-    """Each instance is to be in another place of this kind, which is smaller than `near`.
+    """Each instance is to be in a different place of this kind, which is smaller than `near`.
 
     None: no such wish.
     """
@@ -154,7 +153,7 @@ class GroupSpec:
     So a queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are
     not part of the spec: backends apply them at launch.
 
-    Stored jobs leave out fields that have their default, so the defaults here never change.
+    Stored jobs leave out fields that have their default, so the defaults of this class never change.
     """
 
     roles: Mapping[str, int]
@@ -172,7 +171,7 @@ class GroupSpec:
     elastic: Elastic | None = None
     """The rules for a group that loses workers. None: the failure of any rank ends the attempt."""
     ends_with_master: bool = False
-    """Whether only the master ends by itself, as with parameter servers."""
+    """Whether other instances than trainers, such as parameter servers, run until the master ends."""
     max_lost: int = 0
     """The number of ranks other than 0 that may fail while the attempt continues without them."""
 

@@ -14,36 +14,36 @@ class PreemptionReason(StrEnum):
     """The reason why an attempt is stopped although it could continue. The values are stable."""
 
     PRIORITY = "priority"
-    """The other job has a higher priority in the same queue."""
+    """The waiting job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
-    """The queue of the other job takes back capacity from its guaranteed quota."""
+    """The queue of the waiting job takes back capacity from its guaranteed quota."""
     SHRINK = "shrink"
-    """An elastic job continues with fewer instances, so that the other job can start."""
+    """An elastic job continues with fewer instances, so that the waiting job can start."""
     GROW = "grow"
     """An elastic job continues with more instances, since there is free capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The stop of an attempt for a waiting job, or to continue in another size.
+    """The stop of an attempt, so that a waiting job can start, or its own job can continue in another size.
 
-    The job is queued again, and the attempt does not count towards `max_attempts`.
+    The stopped job is queued again, and the attempt does not count towards `max_attempts`.
     """
 
     by_job: int
-    """The waiting job. 0: none, since the job is to continue with more instances."""
+    """The waiting job. 0: none, since the stopped job is to continue with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
     """The number of attempts that the waiting job had made."""
     by_project: str = ""
     trainers: int = 0
-    """The number of trainers with which an elastic job continues at once. 0: the job waits for its turn."""
+    """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""
     flavor: str = ""
-    """The kind of machine on which the job continues at once. Empty: any."""
+    """The kind of machine on which the stopped job continues at once. Empty: any."""
 
     @property
     def is_resize(self) -> bool:
-        """Return whether the job continues at once in another size.
+        """Return whether the stopped job continues at once in another size.
 
         A resize does not count as a preemption.
         """
@@ -105,7 +105,7 @@ class Ending:
 class Move:
     """An entry of a job's history: the new state, the time, the attempt, and the diagnosis of a failure.
 
-    A live state with a diagnosis is the restart of a failed rank of an elastic group.
+    An entry with a live state and a diagnosis stands for the restart of a failed rank of an elastic group.
     """
 
     state: JobState
@@ -131,7 +131,7 @@ class Move:
 
     @property
     def is_uncounted(self) -> bool:
-        """Return whether the attempt was stopped before its end, and so does not count."""
+        """Return whether the attempt was preempted or evicted, so that it does not count."""
         return self.preemption is not None or self.eviction is not None
 
     def sentence(self, project: str) -> str:

@@ -21,7 +21,10 @@ from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
 from job_tracker.domain.states import JobState as JobState
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
-"""The categories of failures before the attempt has begun to run. Another attempt follows in any case."""
+"""The categories of failures before the attempt has begun to run.
+
+Another attempt follows such a failure, even if the retry policy allows none.
+"""
 _MOST_UNCOUNTED = 20
 """The largest number of such failures of a job that do not count as attempts.
 
@@ -38,7 +41,7 @@ _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One version of a job. Each change makes a new value, and the store keeps the last one."""
+    """One version of a job. Each change makes a new Job, and the store keeps the last one."""
 
     id: int
     version: int
@@ -85,7 +88,7 @@ class Job:
 
     @property
     def diagnosis(self) -> Diagnosis | None:
-        """Return why the job failed, or is about to fail."""
+        """Return the failure of the job, or the decided failure of its attempt; None if there is none."""
         return self.ending.diagnosis if self.ending else None
 
     @property
@@ -95,7 +98,7 @@ class Job:
 
     @property
     def last_failure(self) -> Diagnosis | None:
-        """Return why the job failed. If it did not fail, return why its last failed attempt failed."""
+        """Return why the job failed, or else why its last failed attempt failed; None if none has failed."""
         reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
 
@@ -124,14 +127,14 @@ class Job:
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return the preemption for which the job waits again or is being stopped; None if there is none."""
+        """Return the preemption that stops the job, or after which it waits again; None if there is none."""
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
     def interrupted(self) -> str:
-        """Return why the job's attempt was or is interrupted, such as by a preemption; "" if it is not."""
+        """Return why the job's attempt was or is being interrupted, as by a preemption; "" if it is not."""
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property
@@ -159,7 +162,7 @@ class Job:
 
     @property
     def admitted_at(self) -> datetime | None:
-        """Return when the last attempt was admitted."""
+        """Return when the last attempt was admitted; None if there was no attempt."""
         launching = (move for move in reversed(self.history) if move.state is JobState.LAUNCHING)
         return next((move.at for move in launching if not move.is_restart), None)
 
@@ -212,7 +215,10 @@ class Job:
 
     @property
     def _with_last_save(self) -> tuple[Move, ...]:
-        """The history with the checkpoints of this attempt, since the next attempt replaces its progress."""
+        """The history, whose last entry now has the checkpoints of this attempt.
+
+        The progress, which has them, too, is about to be replaced by that of the next attempt.
+        """
         if self.progress is None or self.progress.saved is None:
             return self.history
         progress = self.progress
@@ -321,7 +327,10 @@ class Job:
         return self.decided(self.failure(diagnosis, at))
 
     def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
-        """Return the ending of an attempt that failed like this. Another attempt may follow."""
+        """Return the ending of the attempt if it has failed with this diagnosis.
+
+        The ending also says whether another attempt follows.
+        """
         uncounted = self._uncounted_attempts
         again = self.spec.retry.allows(self.attempt - uncounted, diagnosis) or (
             diagnosis.category in _OF_NO_ATTEMPT and uncounted < _MOST_UNCOUNTED
@@ -335,7 +344,7 @@ class Job:
     def evicted(self, eviction: Eviction, at: datetime) -> "Job":
         """Return the job with the decision to stop its whole group, since the engine stops a part of it.
 
-        After MOST_EVICTIONS, this is a failure.
+        After MOST_EVICTIONS evictions, the decision is a failure.
         """
         if self.evictions < MOST_EVICTIONS:
             return self.decided(Ending(JobState.QUEUED, at, eviction=eviction))
@@ -402,7 +411,7 @@ class Job:
     def due_in_time(self, now: datetime) -> "Job":
         """Return the job with `due_at` at most its longest wait from now.
 
-        After the clock was set back, the stored time would be too late.
+        If the clock was set back, the stored time is too late.
         """
         latest = _later(now, self.longest_wait)
         if self.due_at is None or latest is None or self.due_at <= latest:

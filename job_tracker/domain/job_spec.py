@@ -30,7 +30,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that the caller sent."""
     requirements: str = ""
-    """The file of the tree with the Python packages that the program needs; empty: none."""
+    """The path, in the tree, of the file that lists the needed Python packages; empty: none."""
     python_environment: str = ""
     """The name of a configured Python environment; empty: the usual one."""
     image: str = ""

@@ -24,9 +24,9 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources for these jobs once all other pods have ended, except for pods that never end."""
+    """The resources that these jobs may use once all other pods have ended, except pods that never end."""
     is_open: bool = True
-    """Whether instances may start here. False, for example, while the machine does not answer."""
+    """Whether instances may start on the machine. False, for example, while it does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
     """The location of the machine: the name of its place of each kind, as far as known."""

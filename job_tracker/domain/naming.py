@@ -64,7 +64,7 @@ def home(project: str, store_id: str) -> str:
 
 
 def home_in_store(store_id: str) -> str:
-    """Return the home of a group that was found on an engine. It has the store, but not the project."""
+    """Return a home for a group that was found on an engine, where its project is not known."""
     return home(_UNKNOWN_PROJECT, store_id)
 
 

@@ -13,7 +13,7 @@ class JobObserver(Protocol):
     """Receives each version of a job that this process has written."""
 
     def __call__(self, before: Job, after: Job) -> None:
-        """Observe that `after` is durable. Often only the state of its ranks has changed."""
+        """Observe that the store has replaced `before` by `after`. Often only the state of ranks differs."""
         ...
 
 

@@ -22,7 +22,7 @@ _STREAM_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StreamUse:
-    """The use of a stream: its reader, the operation, the project of the job, and the target of events."""
+    """The use of a stream: its reader, the operation, the job's project, and the target of audit events."""
 
     caller: Caller
     operation: str

@@ -28,9 +28,7 @@ class RetryPolicy:
     retry_on: tuple[Category, ...] = ()
 
     def allows(self, attempt: int, diagnosis: Diagnosis) -> bool:
-        """Return whether another attempt follows when attempt number `attempt` (from 1) has failed like
-        this.
-        """
+        """Return whether another attempt follows after a failure of attempt number `attempt` (from 1)."""
         return attempt < self.max_attempts and (diagnosis.retryable or diagnosis.category in self.retry_on)
 
     def delay_after(self, attempt: int) -> timedelta:

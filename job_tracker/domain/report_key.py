@@ -24,9 +24,9 @@ class ReportKey:
     replaced_at: datetime | None = None
     """The time at which the next key was made; None for the current key."""
     removed_at: datetime | None = None
-    """The time at which a call removed the key. Since then, reports with its tokens are refused."""
+    """The time at which a call removed the key. Since then, reports with tokens of the key are refused."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """By job, the attempts that were live when the key was replaced, and that may therefore use it.
+    """The attempts that were live when the key was replaced, and that may use it: each number by job id.
 
     Some of them may have ended since.
     """

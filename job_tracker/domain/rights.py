@@ -29,7 +29,7 @@ class Right:
     least: Role
     """The least role in the job's project, or in the project of the request."""
     for_others: Role | None = None
-    """The least role for jobs that other callers submitted; None: the same role."""
+    """The least role for jobs that other callers submitted; None: the role `least`."""
 
 
 RIGHTS: Mapping[str, Right] = {
@@ -125,7 +125,8 @@ def check_everywhere(caller: Caller, operation: str) -> None:
     right = _row(operation)
     role = caller.roles.get(ALL_PROJECTS)
     if role is None or role < right.least:
-        scope = "" if right.least is Role.OPERATOR else " of all projects"  # others may do it in theirs
+        # If the least role is lower, other callers may do it in their own projects.
+        scope = "" if right.least is Role.OPERATOR else " of all projects"
         raise Forbidden(f"only an operator may {right.action}{scope}, and {caller.name} is not one")
 
 

@@ -38,7 +38,7 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """A metric over the whole job, oldest point first. Long series have fewer points (MAX_POINTS)."""
+    """A metric over the whole job, oldest point first. In a long series, points are left out (MAX_POINTS)."""
 
     name: str
     points: tuple[SeriesPoint, ...]

@@ -23,7 +23,7 @@ _MOST_LOOKED_AT = 10 * MAX_ARTIFACTS  # entries of a folder: training may leave 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file below the folder of a model; `name` is its path relative to it."""
+    """A file below the folder of a model; `name` is its path in this folder."""
 
     name: str
     uri: str
@@ -90,7 +90,7 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """Return all artifacts by name, and whether `read` can read each.
+    """Return all artifacts, sorted by name, each with a flag: whether ModelFiles.read can read it.
 
     A reported artifact replaces a file of the same name.
     """

@@ -58,7 +58,7 @@ class JobFiles(Protocol):
 
 
 def job_files(folder: str, *, within: str = "") -> JobFiles:
-    """Return the files below `folder`, an fsspec URI.
+    """Return access to the files below `folder`, an fsspec URI.
 
     `within` is a URI above the folder, at which only operators can write.
     """

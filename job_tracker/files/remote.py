@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
-    """Return the result of `work`. Errors other than TrackerError become StorageUnavailable.
+    """Run `work` in a new thread. Return the future of its result.
+
+    Its errors, except a TrackerError, become StorageUnavailable.
 
     An executor's thread is not used, since the program would wait for this thread before it ends.
     """
@@ -49,7 +51,9 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
 async def patiently(
     work: Callable[[], T], name: str, *, seconds: float, dispose: Callable[[T], object] | None = None
 ) -> T:
-    """Return the result of `work`. Raises StorageUnavailable with `name` if it fails or takes too long.
+    """Run `work` in a thread, and return its result.
+
+    Raises StorageUnavailable with `name` if `work` fails or takes longer than `seconds`.
 
     A result that comes too late is passed to `dispose`, in a thread.
     """

@@ -43,7 +43,7 @@ class Place:
     parts: tuple[str, ...] = ()
 
     def __truediv__(self, name: str) -> "Place":
-        """Return a place below this one. Raises Suspicious for a name that leads elsewhere."""
+        """Return the place `name` below this one. Raises Suspicious for a name that could lead elsewhere."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
             raise Suspicious(errno.EINVAL, "is not a relative name without ..", name)
@@ -168,7 +168,7 @@ class Place:
             return _open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, folder)
 
     def publish(self, content: bytes, *, anew: bool = False) -> None:
-        """Write a file atomically and durably. With `anew`, raise FileExistsError if it exists."""
+        """Write the file atomically and durably. With `anew`, raise FileExistsError if the file exists."""
         aside = self.parent / f"{self.name}.{token_hex(4)}{PART}"
         try:
             with aside.create() as file:
@@ -180,7 +180,7 @@ class Place:
             aside.unlink()
 
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
-        """Rename the file or folder durably.
+        """Rename the file or folder to `target` durably.
 
         Raises FileExistsError if the target exists, unless `replace` is true.
         """
@@ -232,7 +232,7 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """Return the place of a path in a trusted folder."""
+    """Return the place of a path whose parent folder is trusted."""
     return Place(path.parent, (path.name,))
 
 
@@ -273,7 +273,7 @@ def _open_to_owner(name: str, folder: int) -> None:
 
 
 def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the first `most` entries of an open folder, which is closed afterwards."""
+    """Yield name and status of at most `most` entries of an open folder, then close the folder."""
     try:
         with os.scandir(folder) as entries:
             for _, entry in zip(range(most), entries, strict=False):
@@ -309,7 +309,7 @@ def _empty(top: int) -> None:
 
 
 def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
-    """Call `take` with every entry of an open folder until it is empty."""
+    """Call `take` with every entry of an open folder until the folder is empty."""
     while inside := _some(folder):
         failure: OSError | None = None
         for name, is_folder in inside:

@@ -62,12 +62,12 @@ class Role:
     """True if an instance of this role never ends by itself.
 
     In a group with such a role, workers do not end by themselves either: all instances are stopped after the
-    master.
+    master has ended.
     """
     takes_rank_0: bool = False
     """True if the instance of this role is the master of the group.
 
-    In this case, all other instances are workers.
+    In this case, all trainers are workers.
     """
 
 
@@ -125,4 +125,4 @@ def group_variables(layout: GroupLayout, rank: int) -> dict[str, str]:
 
 
 TRAINERS = (naming.MASTER, naming.WORKER)
-"""The roles that every framework has."""
+"""The roles of the instances that train, which every framework has."""

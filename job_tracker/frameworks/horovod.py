@@ -38,6 +38,6 @@ class Horovod:
         }
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command itself if the instance has one process, otherwise the launcher with it."""
+        """Return `command` if the instance has one process, otherwise a launcher that runs it several times."""
         alone = layout.processes_per_instance == 1
         return command if alone else ("python", "-m", "trainer_kit.horovod_instance", *command)
