@@ -168,7 +168,7 @@ class Jobs:
         )
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
-        """Return the current job. Raises JobNotFound."""
+        """Return the job as it is now. Raises JobNotFound."""
         return await self._view(await self._visible(caller, "get", job_id))
 
     async def list(self, caller: Caller, where: JobFilter, *, limit: int, before: int | None) -> Page:
@@ -208,7 +208,7 @@ class Jobs:
         history: timedelta = timedelta(),
         projects: Sequence[str] = (),
     ) -> QueuePage:
-        """Return a page of the waiting jobs that the caller may see, by queue and place.
+        """Return a page of the waiting jobs that the caller may see, ordered by queue and place.
 
         Without a project in `where`, these are jobs of all projects in which the caller has a role.
 
@@ -242,7 +242,7 @@ class Jobs:
         )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
-        """Cancel the job, unless its outcome is decided. May be repeated.
+        """Cancel the job, unless its outcome is decided, and return the job. May be repeated.
 
         A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
         job is stopped soon. Workers that still have time to end after their master's success are stopped,
@@ -268,7 +268,10 @@ class Jobs:
             return await self._view(cancelled)
 
     async def annotate(self, caller: Caller, job_id: int, change: Annotation) -> JobView:
-        """Change the tags and the note of the job, in any state. May be repeated. Raises InvalidField."""
+        """Change the tags and the note of a job in any state, and return it. Raises InvalidField.
+
+        May be repeated.
+        """
         while True:
             job = await self._visible(caller, "annotate", job_id)
             wanted = change.applied_to(job.tags, job.note)
@@ -341,7 +344,7 @@ class Jobs:
         """Return the job's series with these names, sorted by name; without names, return all series.
 
         `containing` selects series whose names have this text, in upper or lower case. Of these, the first
-        `most` with names behind `after` are returned. Raises JobNotFound.
+        `most` with names that follow `after` are returned. Raises JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None
@@ -406,7 +409,7 @@ class Jobs:
         return job
 
     def _event(self, caller: Caller, action: str, outcome: Outcome, job: Job, part: str = "") -> AuditEvent:
-        """Return an event about a job, or a part of it."""
+        """Return an audit event about a job. `part` is added to its target, to name a part of the job."""
         target, project = target_of_job(job.id) + part, job.spec.project
         return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 

@@ -42,10 +42,10 @@ class Trees(Protocol):
     """The uploaded trees."""
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Use a tree for a job. `requirements` is empty, or the path of a file in the tree.
+        """Check that a job of the project can run in the tree, and count this as a use of the tree.
 
-        Raises UnknownReference unless the tree is complete, InvalidField if it lacks the file, and Forbidden
-        if the service runs no uploaded programs.
+        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
+        complete, InvalidField if it lacks this file, and Forbidden if the service runs no uploaded programs.
         """
         ...
 

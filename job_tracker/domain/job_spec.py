@@ -44,9 +44,9 @@ class JobSpec:
     """The accepted request: checked, with every default filled in. It never changes."""
 
     group: GroupSpec
-    """The first field.
+    """The group's description, which stays the first field.
 
-    Stored specs of versions that had no groups are recognized by the lack of this field.
+    A stored spec that does not begin with this field is from a version without groups.
     """
     algorithm: str
     dataset_id: str

@@ -22,7 +22,7 @@ ExtraEnvironment = Callable[[Job], Mapping[str, str]]
 
 
 def nothing_more(_job: Job) -> Mapping[str, str]:
-    """Return an ExtraEnvironment without variables."""
+    """Return no variables. This function is an ExtraEnvironment."""
     return {}
 
 

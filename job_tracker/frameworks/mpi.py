@@ -34,5 +34,5 @@ class Mpi:
         layout: GroupLayout,  # noqa: ARG002  # it is in the environment of each instance
         command: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """Return the command of the launcher, which starts the given command in every instance."""
+        """Return the command of the launcher, which starts `command` in every instance."""
         return ("python", "-m", "trainer_kit.mpi", *command)

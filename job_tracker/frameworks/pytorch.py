@@ -33,9 +33,9 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command itself if the instance has one process; otherwise torchrun with the command.
+        """Return torchrun with the command; the command itself if that calls torchrun or needs none.
 
-        torchrun reads PET_*.
+        It needs none if each instance has one process and the group is not elastic. torchrun reads PET_*.
         """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)

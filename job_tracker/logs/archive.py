@@ -76,7 +76,10 @@ class LogArchive:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the records after a time, or their last lines. Raises LogsNotFound if there is no log."""
+        """Yield the records later than `after` that are, with `tail_lines`, in the last lines of the log.
+
+        Raises LogsNotFound if there is no log.
+        """
         start = Start()
         if after or tail_lines is not None:
             index = await self._index(group, rank)

@@ -73,7 +73,7 @@ class LogCollector:
         await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)
 
     async def close(self) -> None:
-        """Stop storing logs. The next service continues."""
+        """Stop storing logs. The service continues after its next start."""
         await self._collecting.close()
 
     async def _collect(self, job: Job, group: GroupRef) -> None:
@@ -117,7 +117,7 @@ class LogCollector:
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
-        with suppress(StorageUnavailable):  # remaining logs are deleted with the job
+        with suppress(StorageUnavailable):  # otherwise unfinished uploads are deleted with the job
             await self._archive.tidy(group)
         await self._spool.drop(group)
 

@@ -74,8 +74,9 @@ class _Heads:
                     await self._changed.wait()
 
     def take(self) -> tuple[int, bytes]:
-        """Return the earliest records: the records of one log up to the time of the next record of another
-        log.
+        """Return the earliest records, after the rank whose log has them.
+
+        They are the records of this log up to the time of the first record of any other log.
         """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
@@ -127,7 +128,10 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Return the number of records up to a time. The parts of one line stay together."""
+    """Return how many records there are up to the time `until`, at least one. None: all records.
+
+    The parts of one line stay together.
+    """
     if until is None:
         return len(records)
     number = 1

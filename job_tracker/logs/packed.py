@@ -55,7 +55,7 @@ class Index:
     def start(self, after: bytes, tail_lines: int | None) -> Start:
         """Return the last known position from which no wanted record is missed.
 
-        Wanted are the records after a time or, with `tail_lines`, those of them that are in the last lines.
+        Wanted are the records later than `after`; with `tail_lines`, only those in the last lines of the log.
         """
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
@@ -102,7 +102,7 @@ class BlockWriter:
         self._lines += records.count(b"\n")
 
     def finish(self) -> None:
-        """Write the index."""
+        """Write the index, if there are several blocks."""
         if len(self._blocks) > 1:
             self._file.write(_member(self._blocks, self._lines))
 

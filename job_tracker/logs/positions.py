@@ -15,7 +15,7 @@ _MOST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An attempt, and the time of the last record read of each rank."""
+    """An attempt, and for each rank the time of the last record that was read."""
 
     attempt: int
     read: Mapping[int, bytes] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Position:
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":
-        """Return the position after a record with this time."""
+        """Return the position after a record of the rank with this time."""
         return replace(self, read={**self.read, rank: time})
 
     def __str__(self) -> str:

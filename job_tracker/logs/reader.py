@@ -34,7 +34,7 @@ class LogRequest:
     """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
-    """The number of last lines of each rank to begin with."""
+    """The number of last lines of each rank's log with which reading begins; None: it begins at the first."""
     since: datetime | None = None
     position: str = ""
     """The position of an earlier piece, after which reading continues."""
@@ -167,7 +167,7 @@ class LogReader:
                 return
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
-        """Wait until the job has reached this attempt or has ended."""
+        """Wait until the job has reached this attempt or has ended, and return it."""
         with self._store.changes(job_id) as changes:
             while True:
                 job = await self._store.get(job_id)
@@ -193,7 +193,7 @@ async def _with_rank(
 
 
 def _instances(job: Job, attempt: int) -> int:
-    """Return the number of instances of the attempt. The number is known only for the last attempt."""
+    """Return the number of instances of the attempt; for earlier attempts, the number the job asks for."""
     return job.instances if job.attempt == attempt else job.spec.instances
 
 

@@ -61,7 +61,7 @@ def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
 
 
 def records_of(piece: bytes) -> list[bytes]:
-    """Return the records one by one."""
+    """Return the records as a list."""
     return _EACH.findall(piece)
 
 
@@ -117,5 +117,5 @@ def moment_of(time: bytes) -> datetime:
 
 
 def left_out(number: int, time: bytes) -> bytes:
-    """Return a record that says that `number` bytes are missing."""
+    """Return a record, with this time, that says that `number` bytes are missing."""
     return b"%b F [... %d bytes of this log, times included, are not kept ...]\n" % (time, number)

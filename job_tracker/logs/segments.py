@@ -48,7 +48,7 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the records after a time, or only their last lines.
+    """Yield the records later than `after` that are, with `tail_lines`, in the last lines of the log.
 
     New records follow as long as `is_growing` returns true. `ended`, if given, is an event that is set when
     the log stops growing; it ends a pause between two reads at once. For a gap in the log, a record with the
@@ -140,7 +140,7 @@ class _Reader:
         self._is_closed = False
 
     def begin(self, tail_lines: int | None) -> tuple[list[bytes], bool]:
-        """Find the first record and read. Raises LogsNotFound."""
+        """Find the first wanted record, and read from there. Raises LogsNotFound."""
         with self._using():
             log = self._log = _Folder(self._place)
             for _ in range(_MOST_PLACINGS):
@@ -156,8 +156,10 @@ class _Reader:
         with self._using():
             assert self._log is not None, "begin was called"
             while True:
-                growing = self._is_growing()  # checked before reading, so that the last records are read
-                following = self._log.next(self._segment)  # before, too: a followed segment is complete
+                # Both are looked up before the read: if the log no longer grows, or another segment follows,
+                # the read finds the last records of the segment.
+                growing = self._is_growing()
+                following = self._log.next(self._segment)
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (
@@ -238,7 +240,7 @@ class _Folder:
         return sorted(int(name) for name in names if _SEGMENT.fullmatch(name))
 
     def next(self, segment: int) -> int | None:
-        """Return the next segment, if there is one."""
+        """Return the offset of the next segment; None if there is none."""
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
@@ -272,12 +274,12 @@ def _size(file: BinaryIO) -> int:
 def _whole_records(file: BinaryIO) -> bytes:
     data = file.read(_PIECE)
     end = data.rfind(b"\n") + 1
-    file.seek(end - len(data), os.SEEK_CUR)  # the end of the record is still being written
+    file.seek(end - len(data), os.SEEK_CUR)  # go back to the start of a record that is still being written
     return data[:end]
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """Return the first position after a time that is at most `tail_lines` lines before the end."""
+    """Return the first position after the time `after` and at most `tail_lines` lines before the end."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 

@@ -40,7 +40,7 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance. A stop copies the logs here first.
+    """A spool for backends whose logs disappear with the instance. A stop first copies them to the spool.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
@@ -150,7 +150,7 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Copy the log that `read` yields, unless the spool has a longer log.
+        """Copy the log that `read` yields to the spool, unless the spool has a longer log of this start.
 
         Return whether the copy is complete. After an error in `again_after`, the log is read again, since it
         will be lost with its pod or container. If a log cannot be read to its end, the part that was read is
@@ -184,7 +184,7 @@ class FolderSpool:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _folder(self, ref: GroupRef) -> Path:
-        """Return the folder of a group. Engines do not report whether the job has a home."""
+        """Return the folder of a group. It does not depend on `ref.home`, which engines do not report."""
         old = self._old_folder(ref)
         return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
 
@@ -211,7 +211,10 @@ class FolderSpool:
     async def _write_to(
         self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write a log. It replaces an existing log unless that log is longer. Raises OSError."""
+        """Write a log, in place of the existing one unless that is at least as long. Raises OSError.
+
+        Return the error that ended the log early, or None.
+        """
         failure: BackendUnavailable | None = None
         aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:

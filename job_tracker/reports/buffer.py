@@ -112,7 +112,10 @@ class ReportBuffer:
             await self.live_job(attempt)
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
-        """Return the time of the last report that any replica has written. Raises AttemptOver."""
+        """Return the time of the attempt's last report in the store, from any replica; None: there is none.
+
+        Raises AttemptOver.
+        """
         return ((await self.live_job(attempt)).progress or Progress()).reported_at
 
     def has_called(self, attempt: Attempt) -> bool:

@@ -25,7 +25,7 @@ class Collective:
 
 
 class _Sent(Protocol):
-    """A message of a process, whose values may be anything."""
+    """An operation in a message of a process. Its values are unchecked."""
 
     group: str
     number: int
@@ -35,7 +35,7 @@ class _Sent(Protocol):
 
 
 def collectives_of(sent: Sequence[_Sent]) -> tuple[Collective, ...]:
-    """Return the operations in a message, with bounded and printable texts."""
+    """Return the first operations of a message, with their texts cut and without unprintable characters."""
     return tuple(
         Collective(
             _text(each.group),

@@ -27,7 +27,7 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES = 200  # read again of a log that is followed anew: earlier reports are in the store
+_TAIL_LINES = 200  # the lines to read again of a log that is followed anew: earlier reports are in the store
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """The number of logs that are followed at the same time.
@@ -57,7 +57,7 @@ class _Follower:
 
 
 class LogFollower:
-    """Follows the log of each running group until it is stopped.
+    """Follows the log of each running group until the group is stopped.
 
     Groups that report by calls are not followed. A bounded number of logs is followed at the same time. If
     there are more logs, they take turns: reports then come later, but none is lost.
@@ -85,7 +85,7 @@ class LogFollower:
             follower.task = background(self._follow(follower), f"reports of job {job.id}")
 
     async def finish(self, group: GroupRef) -> None:
-        """Read and write the last reports of an ended group."""
+        """Read the last reports of an ended group, and write them to the store."""
         attempt = (group.job_id, group.attempt)
         follower = self._followers.pop(attempt, None)
         if follower is not None and follower.task is not None:
@@ -101,7 +101,7 @@ class LogFollower:
         self._buffer.close(attempt)
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop following all logs."""
         for follower in self._followers.values():
             if follower.task is not None:
                 await end(follower.task)

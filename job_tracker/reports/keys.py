@@ -56,13 +56,16 @@ class ReportKeys:
         return next(replaced, self.current)
 
     async def find(self, key_id: int) -> ReportKey | None:
-        """Return the key with this id. If it is unknown, look for changes first. Raises StoreUnavailable."""
+        """Return the key with this id; None if the store has no such key. Raises StoreUnavailable."""
         if key_id not in self._keys:
             await self.refresh()
         return self._keys.get(key_id)
 
     async def refresh(self) -> None:
-        """Look for changes. Raises StoreUnavailable; the known keys then stay unchanged."""
+        """Read the keys again if any have changed.
+
+        If the store does not answer, keep the known keys, and raise StoreUnavailable.
+        """
         async with self._checking:
             version = await self._store.access_version()
             if version != self._version:

@@ -49,7 +49,7 @@ class RankReport:
 
 
 class _Sent(Protocol):
-    """A message of a process, whose values may be anything."""
+    """A message of a process. Its values are unchecked."""
 
     rank: int
     step: int
@@ -68,7 +68,10 @@ class _Sent(Protocol):
 
 
 def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> RankReport:
-    """Return the report in a message. Values that are not allowed count as unknown."""
+    """Return the report in a message. Values that are not allowed count as unknown.
+
+    `has_step` and `has_still_for` say whether the message has these two fields.
+    """
     try:
         activity = Activity(sent.phase or Activity.TRAINING)
     except ValueError:
@@ -98,7 +101,7 @@ def seconds_of(value: Any) -> float:
 class Signs:
     """The signs of life of one process.
 
-    Times are the times of the watch's clock at which the reports arrived.
+    `heard`, the time when its last report arrived, and the other times in seconds are of RankBoard.clock.
     """
 
     last: RankReport
@@ -252,7 +255,7 @@ class RankBoard:
         self._leads = False
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the job's attempt, with the job's current deadline. Its ranks run on these machines."""
+        """Watch the job's attempt, with the job's current deadline. `machines` are those of its ranks."""
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:
@@ -305,7 +308,7 @@ class RankBoard:
         return list(self._watched.items())
 
     def watches(self, attempt: Attempt) -> bool:
-        """Return whether the attempt is watched here."""
+        """Return whether this board watches the attempt."""
         return attempt in self._watched
 
     def size_of(self, attempt: Attempt) -> int:
@@ -329,7 +332,7 @@ class RankBoard:
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
-        """Note the report of a process, and return its orders. Ignore processes that do not exist."""
+        """Note the report of a process, and return the orders for it. Ignore processes that do not exist."""
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)
@@ -360,7 +363,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # then it can be asked for stacks
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # then, it is asked for its stacks at once
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 

@@ -102,7 +102,7 @@ class ReportReader:
             self._artifacts.append(made)
 
     def report(self) -> Report:
-        """Return the report."""
+        """Return the report with the values that were added."""
         return Report(self._counts, tuple(self._points), tuple(self._artifacts), tuple(self._problems))
 
     def _refuse(self, problem: str) -> None:
@@ -155,7 +155,10 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """Return the first non-finite value of each metric: at most MOST_METRICS, and a forbidden one."""
+    """Return `known`, and the first non-finite value in the report of each metric that is not in `known`.
+
+    The result has at most MOST_METRICS values, and one more if no other value is forbidden.
+    """
     names = {each.metric for each in known}
     for point in report.points:
         if math.isfinite(point.value) or point.name in names:

@@ -1,4 +1,4 @@
-"""A limited number of places that callers share in turns. A holder keeps its place while no request waits."""
+"""A limited number of places that callers share in turns. A caller keeps its place while no other waits."""
 
 import asyncio
 from collections.abc import AsyncIterator

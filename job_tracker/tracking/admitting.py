@@ -34,7 +34,7 @@ _SET_CLOCK = 1.0  # seconds
 
 
 def _ignore(job_id: int) -> None:
-    """Do nothing."""
+    """Do nothing. The default of `settle`."""
 
 
 Planner = Callable[[Snapshot, float], Plan]
@@ -49,7 +49,7 @@ class _Store(JobStore, QueueView, Protocol):
 
 
 class Admitting:
-    """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
+    """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
     If a launch finds no room on this machine, no job is admitted until that launch finds room or its job
     ends. If its job ends, jobs are admitted one at a time, as a test, until a launch finds room.
@@ -72,8 +72,8 @@ class Admitting:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
         `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
-        About once a second, `on_waiting` gets the first waiting jobs whose reason has changed. `settle` makes
-        the tracker work on a job whose attempt is to be stopped.
+        About once a second, `on_waiting` gets the queued jobs with a reservation whose reason to wait has
+        changed. `settle` makes the tracker work on a job whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -127,7 +127,7 @@ class Admitting:
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # After a stale decision, there may be capacity for other jobs, so no job is stopped before the
-            # next plan. Besides, a pass considers a bounded number of jobs.
+            # next plan. Another pass also follows one that has admitted as many jobs as a pass considers.
             was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
@@ -143,7 +143,10 @@ class Admitting:
         return timedelta(seconds=max(0.1, plan.next_at - now))
 
     async def keep_notes(self, *, with_usage: bool = False) -> None:
-        """Write the notes that have changed."""
+        """Write the notes that have changed, and with `with_usage` also the past usage of the queues.
+
+        Then, call `on_waiting`.
+        """
         if self._is_restored:
             if with_usage:
                 self._board.advance(self._now())
@@ -188,7 +191,7 @@ class Admitting:
         self._wake()
 
     def observed(self, job: Job) -> None:
-        """Update a running job: the loss that its stop would cause, and whether it is being stopped."""
+        """Update a running job on the board: the loss that its stop would cause, and whether it stops."""
         if job.id in self._board.running:
             self._board.preemption.observe(job)
             if self._board.follow_gate(job) and self._is_delegated:
@@ -316,9 +319,9 @@ class Admitting:
         return bool(failed)
 
     async def _preempt(self, plan: Plan) -> bool:
-        """Record that attempts are to be stopped. They are stopped only afterwards.
+        """Write the preemptions of a plan. The attempts are stopped only afterwards.
 
-        Return whether one of the decisions was stale.
+        Return whether one of them was stale and therefore dropped.
         """
         now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)
@@ -379,7 +382,7 @@ def _is_stale(error: BaseException) -> bool:
 
 
 def _earliest_after(began: float, ended: float) -> float:
-    """Return the earliest time of the next pass.
+    """Return the earliest time of the next pass, after a pass that `began` and `ended` at these times.
 
     The pauses keep passes from taking all the time of a busy service.
 

@@ -22,7 +22,7 @@ class _Store(JobStore, AuditStore, Protocol):
 
 
 class Cleaner:
-    """Removes old data, as long as its service is the leader. Each method may be repeated."""
+    """Removes old data, as long as this replica is the leader. Each method may be repeated."""
 
     def __init__(
         self,

@@ -111,7 +111,7 @@ def next_step(
         return Launch()
     if restarts_ranks and (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
-    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it no longer needs them
+    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it needs no other ranks
     if seen.first_failure is not None and not serves:
         if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
@@ -176,7 +176,7 @@ def _failed_before(seen: Observation, notice: float) -> bool:
 
 
 def divergence(job: Job) -> Diagnosis | None:
-    """Return the diagnosis of an attempt that has reported a number which the job's policy forbids.
+    """Return the diagnosis if the job's attempt has reported a number that its policy forbids, else None.
 
     The diagnosis depends on the stored job alone. So the same diagnosis is made again after a crash, and
     repeated reports do not change it.
@@ -203,14 +203,14 @@ def number(value: float) -> str:
 
 
 def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
-    """Return a failed worker of an elastic group that may be restarted, and its diagnosis."""
+    """Return the rank of a failed worker that may be restarted, and its diagnosis; None if there is none."""
     if seen.master.status.phase is not Phase.RUNNING or not _may_restart(job):
         return None
     return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
 
 
 def _may_restart(job: Job) -> bool:
-    """Return whether a worker may be restarted alone."""
+    """Return whether the job's group is elastic, and its attempt may have one more restart of a worker."""
     elastic = job.spec.group.elastic
     return elastic is not None and sum(rank.restarts for rank in job.ranks) < elastic.max_restarts
 

@@ -26,7 +26,7 @@ _STOPPED = ("T", "t")
 
 
 Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
-"""Returns the training processes of these ranks, in the order of the ranks. The function raises no errors."""
+"""Returns the findings about the training processes of each rank, by rank. The function raises no errors."""
 
 
 def inspect_by(access: RankAccess) -> Inspect:
@@ -67,7 +67,7 @@ def command() -> tuple[str, ...]:
 
 
 def found_in(output: bytes) -> tuple[Outside, ...]:
-    """Return the processes in the output of the inspector, which the rank may have changed."""
+    """Return the findings about processes in the inspector's output, which the rank may have changed."""
     try:
         processes = json.loads(output)["processes"]
         found = tuple(_outside(each) for each in processes[: inspector.MOST_PROCESSES])
@@ -77,8 +77,9 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 
 
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
-    """Return the findings about a rank, by the number of the training process. A rank has `each` processes.
+    """Return the findings about a rank, by the number of the training process.
 
+    The group has `size` training processes, and each rank has `each` of them, except perhaps the last rank.
     A single finding, such as an error, applies to all processes of the rank.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))

@@ -116,7 +116,7 @@ class Presence:
 
 
 async def replicas_of(store: SchedulingStore) -> list[Replica]:
-    """Return all replicas that have written a note, by name."""
+    """Return all replicas that have written a note, sorted by name."""
     notes = await store.scheduling_notes(REPLICA)
     return sorted(
         (found for text in notes.values() if (found := _read(text)) is not None), key=lambda each: each.name

@@ -1,4 +1,4 @@
-"""Updates a job store that was restored from a backup with the events since the backup.
+"""Brings a job store that was restored from a backup up to date with the events since the backup.
 
 Since the backup, new jobs have got ids that the restored store does not know. Jobs that were queued or
 running at the backup may have made further attempts, or ended. So the store's records are compared with the
@@ -50,7 +50,7 @@ class Restored:
 async def catch_up(
     store: JobStore, backend: Backend, term: Term, now: datetime, *, last_given: int = 0
 ) -> Restored:
-    """Skip the ids that may already be in use, and move each unfinished job to its last attempt that exists.
+    """Skip the ids that may be in use, and move each unfinished job to its last attempt that has a group.
 
     `last_given` is the highest id that is known to be in use. The call may be repeated. Raises
     StoreUnavailable, BackendUnavailable, and LeadershipLost if another replica leads.
@@ -82,7 +82,7 @@ async def catch_up(
 
 
 def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
-    """Return the job's next move towards the newest attempt in `there`; None if no move is left.
+    """Return the job after its next move towards the newest attempt in `there`; None if no move is left.
 
     `there` has the number of instances of each existing group, by attempt. An attempt without a group has
     ended since the backup, or was never launched. Another attempt follows with any retry policy, since the
@@ -101,7 +101,9 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
 
 
 def _allocation_of(job: Job, instances: int) -> Allocation | None:
-    """Return the allocation of a group that was launched after the backup; None if it has all instances.
+    """Return the allocation of a group that was launched after the backup, with this number of instances.
+
+    None: the group has all instances, or does not exist.
 
     An elastic group may have fewer trainers. The group's flavor and machines are unknown.
     """

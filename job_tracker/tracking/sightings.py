@@ -22,7 +22,7 @@ class Sightings:
         self._on_change = on_change
         self._on_end = on_end
         self._seen: dict[int, dict[GroupRef, Observation]] = {}
-        """The last observations by job, so that finding one group costs no more if there are more groups."""
+        """The last observations by job id, so that finding a group takes the same time with many groups."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:
@@ -49,7 +49,7 @@ class Sightings:
 
         Return the ids of the groups' jobs. None: the tasks are ending.
         """
-        # A group that is launched during the look may be missing from both results.
+        # A group that is launched during the look is not in `known`, so it is kept even if it is not found.
         known = {group for of_job in self._seen.values() for group in of_job}
         watch = self._backend.watch()
         found = await snapshot_of(watch)

@@ -11,7 +11,7 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""A factor: an attempt may always take this many times its longest recent step for a step."""
+"""A factor: for a step, an attempt may always take this many times as long as its longest recent step."""
 PATIENCE_SECONDS = 540.0
 """The longest time that an attempt without a deadline may stand still if it is not proven to be stuck.
 
@@ -61,7 +61,7 @@ class Stall:
 
 
 def standstill_of(watched: Watched, now: float) -> Stall | None:
-    """Return the time since which an attempt has stood still, even for a moment. None: too little is known.
+    """Return how long an attempt has stood still, even if only for a moment. None: too little is known.
 
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
@@ -89,7 +89,7 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
 
 
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
-    """Return whether an attempt has stood still for longer than allowed."""
+    """Return whether `still`, the standstill of an attempt, is long enough to be a stall."""
     if still.seconds <= still.limit:
         return False
     # If all processes are silent, their reports probably do not reach the service.
@@ -179,7 +179,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
 
 
 def _late(watched: Watched) -> Mapping[int, str]:
-    """Return the processes for which others wait in collective operations, each with its position."""
+    """Return the processes for which others wait in collective operations, each with a text about it."""
     return behind({process: each.collectives for process, each in watched.signs.items()})
 
 
@@ -232,7 +232,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
-    """Return the positions of the processes. The processes for which others wait come first."""
+    """Return a text with the positions of the processes. Those for which others wait (`guilty`) are first."""
     groups: dict[tuple[bool, str, str], list[int]] = {}
     for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
         said, stack = _seen_of(watched, process, is_quiet=process in quiet)
@@ -251,7 +251,7 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return the outside view of a process that did not answer, and its stack."""
+    """Return the words about a process that did not answer, "" for others, and its main thread's calls."""
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):
         return _without_number(outside.standing), stack

@@ -1,7 +1,7 @@
 """Runs the stops of groups, each in its own task.
 
-A stop may take as long as the grace of the processes, so the tracker's workers do not wait for stops. A
-failed stop begins again after a growing pause.
+A stop may take as long as the grace period of the processes, so the tracker's workers do not wait for stops.
+A failed stop begins again after a growing pause.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ class Stops:
         return group in self._tasks and self._tasks[group].done()
 
     def outcome(self, group: GroupRef) -> Observation | None:
-        """Return the group's last observation.
+        """Return the last observation of a group whose stop has ended.
 
-        If the stop failed, this raises its error, and the stop may begin again.
+        If the stop failed, this raises the error of the stop, which may then begin again.
         """
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:

@@ -254,7 +254,7 @@ class Tracker:
                 return await self._settle(key)
 
     async def _queue_due_jobs(self) -> timedelta:
-        """Queue the jobs that are due. Return when the next job will be due."""
+        """Queue the jobs that are due. Return the time until this has to be repeated."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
         for job_id, due_at in first:
@@ -264,7 +264,7 @@ class Tracker:
         return _DUE_PAUSE if len(first) == _DUE_BATCH else self._options.repair_period
 
     async def _repair(self) -> timedelta:
-        """Look at all groups and live jobs, in case an event was missed."""
+        """Look at all groups and live jobs, in case an event was missed. Return the time to the next look."""
         found = await self._seen.look(self._tasks)
         if found is None:
             return self._options.repair_period
@@ -406,7 +406,7 @@ class Tracker:
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # a stray of this name is older than the admission: launch once it is gone
+            strays.append(owned)  # an older group of this name is being stopped: launch when it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)

@@ -126,7 +126,7 @@ class ProgressWatch:
         return self._stalls.get((group.job_id, group.attempt))
 
     def forgive(self, group: GroupRef) -> None:
-        """Give the group the full allowed time again."""
+        """Give the group the full allowed time again, as if it had just made progress."""
         attempt = (group.job_id, group.attempt)
         self._go_on(attempt)
         for known, watched in self._board.watched():
@@ -143,7 +143,7 @@ class ProgressWatch:
         self._shown.pop(attempt, None)
 
     def _go_on(self, attempt: Attempt) -> None:
-        """Forget all findings about a stall."""
+        """Forget all findings about a stall of the attempt."""
         self._stalls.pop(attempt, None)
         if inspection := self._inspections.pop(attempt, None):
             inspection.cancel()

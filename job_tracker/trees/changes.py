@@ -1,4 +1,4 @@
-"""The uncommitted changes of programs. The changes of a program are the only file of a tree of their own."""
+"""The uncommitted changes of programs. The changes of a program are a tree of their own, with one file."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing

@@ -88,7 +88,10 @@ def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) ->
 
 
 def in_one_stream(contents: TreeContents, *, manifest_only: bool = False) -> Iterator[bytes]:
-    """Yield the manifest, an empty line, and the contents of all files in the order of the manifest."""
+    """Yield the manifest, an empty line, and the contents of all files in the order of the manifest.
+
+    With `manifest_only`, leave out the contents.
+    """
     yield contents.manifest.text
     yield b"\n"
     for file in () if manifest_only else contents.manifest.files:
@@ -96,7 +99,10 @@ def in_one_stream(contents: TreeContents, *, manifest_only: bool = False) -> Ite
 
 
 async def read_in_threads(pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the generator's output in messages of at least PIECE bytes. The generator runs in threads."""
+    """Yield the generator's output in pieces of PIECE bytes or more, except for the last piece.
+
+    The generator runs in threads.
+    """
 
     def read() -> bytes:
         found, size = [], 0

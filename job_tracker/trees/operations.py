@@ -97,7 +97,10 @@ class Programs:
             self._lookups.give(caller.key)
 
     async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
-        """Keep a manifest that comes in parts, with the tree's name in the first. Raises InvalidField."""
+        """Store a manifest, and return which contents are missing. Raises InvalidField.
+
+        The manifest comes in parts. Only the first part has the tree's name.
+        """
         self._check(caller, "put_manifest")
         most = self._store.limits.max_manifest
         async with self._uploads.turn(caller):
@@ -136,10 +139,10 @@ class Programs:
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Use a tree for a job. `requirements` is empty, or the path of a file in the tree.
+        """Check that a job of the project can run in the tree, and count this as a use of the tree.
 
-        Raises UnknownReference unless the tree is complete, InvalidField if it lacks the file, and Forbidden
-        if the service runs no uploaded programs.
+        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
+        complete, InvalidField if it lacks this file, and Forbidden if the service runs no uploaded programs.
         """
         self._check_enabled()
         trees = self._store.of(project)

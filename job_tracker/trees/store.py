@@ -135,7 +135,7 @@ class ProjectTrees:
                 return TreeStatus(tree, is_known=True, missing=missing)
 
     def require(self, tree: str) -> None:
-        """Use a tree for a job. Raises UnknownReference unless it is complete."""
+        """Count a use of the tree by a job. Raises UnknownReference unless the tree is complete."""
         status = self.find(tree)
         if status.is_complete:
             return
@@ -358,7 +358,10 @@ class ProjectTrees:
 
 @contextmanager
 def explained_faults(path: Path) -> Iterator[None]:
-    """Turn the error of a full disk into LimitExceeded, and other faults into StorageUnavailable."""
+    """Turn the error of a full disk into LimitExceeded, and other OSErrors into StorageUnavailable.
+
+    A FileNotFoundError stays as it is. `path` is named in the message.
+    """
     try:
         yield
     except FileNotFoundError:

@@ -29,7 +29,7 @@ class TreeSweeper:
     """
 
     def __init__(self, jobs: JobStore, trees: TreeStore, keep: timedelta) -> None:
-        """Remove trees that were not used for `keep`, at least an hour."""
+        """Remove trees that were not used for the time `keep`, which is an hour or more."""
         self._jobs = jobs
         self._trees = trees
         self._keep = keep.total_seconds()

@@ -104,7 +104,7 @@ class Upload:
                 self._move(_WAITING)
 
     def finish(self) -> TreeStatus:
-        """Keep all that has arrived durably, and return which contents are still missing."""
+        """Move the complete contents durably to `blobs`, and return which contents are still missing."""
         with self._in_use, self._faults():
             self._move(0)
             # This also covers contents that another upload has just moved there.
@@ -193,7 +193,7 @@ class Upload:
             )
 
     def _move(self, waiting: int) -> None:
-        """Move complete contents to `blobs` once they are synced to disk. Leave at most `waiting`."""
+        """Move complete contents to `blobs` once they are synced. Wait until at most `waiting` are left."""
         while self._complete:
             each = self._complete[0]
             assert each.sync is not None, "a sync begins when a content is complete"
