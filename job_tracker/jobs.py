@@ -1,4 +1,4 @@
-"""The operations on jobs behind the API, independent of its protocol."""
+"""The API's operations on jobs. They do not depend on the API's protocol."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence

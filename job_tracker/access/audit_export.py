@@ -126,7 +126,7 @@ def _last_id(file: BinaryIO) -> int:
 
 
 def _end_of(file: BinaryIO) -> tuple[int, bytes]:
-    """Return the last bytes of the file, at most _LONGEST_END, after the position of the first of them."""
+    """Return the position at which the end of the file begins, and this end: at most _LONGEST_END bytes."""
     start = max(0, file.seek(0, os.SEEK_END) - _LONGEST_END)
     file.seek(start)
     return start, file.read()

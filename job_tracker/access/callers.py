@@ -48,9 +48,9 @@ class Callers:
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 
     Invalid tokens are counted by address. If an address exceeds the allowed rate, further tokens from it are
-    refused unchecked, except for tokens that have been valid in this service before. So a stranger who shares
-    a proxy with other callers can lock out only tokens that have never been used, and only at the address of
-    the proxy.
+    refused without a check, except for tokens that have been valid in this service before. So a stranger who
+    shares a proxy with other callers can lock out only tokens that have never been used, and only at the
+    address of the proxy.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Callers:
         return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
 
     def accept_operator(self, digest: bytes) -> None:
-        """Accept the token with this digest, which is in a file of the service and not in a store."""
+        """Accept the operator's token with this digest. It is in a file of the service, not in a store."""
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
@@ -168,7 +168,10 @@ class Callers:
         self._on_change = call
 
     async def refresh(self) -> None:
-        """Look for changes. If there are any, forget the remembered callers. Raises StoreUnavailable."""
+        """Look for changes of tokens and roles. If there are any, forget the remembered callers.
+
+        Raises StoreUnavailable.
+        """
         async with self._checking:
             await self._look()
 

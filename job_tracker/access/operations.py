@@ -1,4 +1,4 @@
-"""The operations on tokens and projects behind the API, independent of its protocol."""
+"""The API's operations on tokens and projects. They do not depend on the API's protocol."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -84,7 +84,7 @@ class Access:
     ) -> tuple[tokens.NewToken, Token]:
         """Create a token. Return its text, which is not stored, and the token. See Token for the arguments.
 
-        Without a project, only operators may do this. Raises InvalidField, UnknownReference and
+        Only operators may create a token without a project. Raises InvalidField, UnknownReference and
         TooManyTokens.
         """
         if project:
@@ -238,9 +238,9 @@ class Access:
         return await self._change(project, change, event)
 
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
-        """Remove the role of `member` in a project, and return the changed project. Its open streams end.
+        """Remove the role of `member` in a project, and return the changed project.
 
-        Raises UnknownReference and NotPossible.
+        Open streams of `member` in the project end. Raises UnknownReference and NotPossible.
         """
         self._guard.check(caller, "remove_member", project)
         tokens.check_no_token("member", member)

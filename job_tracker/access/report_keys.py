@@ -1,4 +1,4 @@
-"""The operations on the keys of report tokens behind the API, independent of its protocol."""
+"""The API's operations on the keys of report tokens. They do not depend on the API's protocol."""
 
 import logging
 import secrets
@@ -41,7 +41,10 @@ class ReportKeyAccess:
         self._guard = Guard(note, clock)
 
     async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
-        """Return the keys by id, the current key last. Each key has the live attempts that use it."""
+        """Return the keys sorted by id, so that the current key is the last.
+
+        Each replaced key has the live attempts that may use it.
+        """
         self._guard.check_everywhere(caller, "list_report_keys")
         await self._keys.purge()
         return await self._store.report_keys()

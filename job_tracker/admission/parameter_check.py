@@ -48,9 +48,11 @@ class ParameterCheck:
         self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
     async def check(self, caller: Caller, spec: JobSpec) -> None:
-        """Raise InvalidField with the last line of the program's output if it refuses the parameters.
+        """Run the `check` program of the job's algorithm, if it has one.
 
-        Raises LimitExceeded if the check gets no turn within half of the time. In this case the parameters
+        Raises InvalidField with the last line of the program's output if the program refuses the parameters.
+
+        Raises LimitExceeded if the check gets no turn within half of its time. In this case, the parameters
         are not accepted, since the program has not checked them.
         """
         if spec.program is not None:

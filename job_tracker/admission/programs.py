@@ -14,7 +14,7 @@ from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.reserved_names import is_reserved
 
 PROGRAM: Final = "program"
-"""The algorithm that is recorded with jobs that run uploaded programs."""
+"""The name of the algorithm of jobs that run uploaded programs."""
 _DEFAULT_FRAMEWORK = "pytorch"
 _MOST_ARGUMENTS = 1024
 _MOST_BYTES = 64 * 1024
@@ -50,7 +50,7 @@ class Trees(Protocol):
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Use a tree of uncommitted changes for a job, if the tree is complete; do nothing if it is not.
+        """Count a use of a tree of uncommitted changes by a job; do nothing if the tree is not complete.
 
         Raises InvalidField for a tree of another kind.
         """

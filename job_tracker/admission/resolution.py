@@ -64,7 +64,7 @@ class Resolver:
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
 
     def in_environment(self, group: GroupSpec, requirements: str, name: str, image: str) -> GroupSpec:
-        """Return the group of a program with the program's image.
+        """Return the group of a program, with the image in which the program runs.
 
         Raises InvalidField if the program cannot have these requirements, the Python environment `name`, or
         the image.

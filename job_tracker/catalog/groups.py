@@ -70,7 +70,7 @@ class Composition:
     roles: Mapping[str, int]
     elastic: Elastic | None
     ends_with_master: bool
-    """True if other instances than trainers, such as parameter servers, run until the master ends."""
+    """True if instances other than trainers, such as parameter servers, run until the master ends."""
     max_lost: int = 0
     """The number of instances that may fail while the attempt continues."""
 

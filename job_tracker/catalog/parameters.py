@@ -58,7 +58,7 @@ class Parameter(Config):
         return self
 
     def check(self, field: str, value: str) -> None:
-        """Raise InvalidField with the name `field` if the value is not allowed."""
+        """Raise InvalidField for `field` if the value is not allowed."""
         if len(value) > _MAX_VALUE_LENGTH:
             raise InvalidField(
                 field, f"the value has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed"

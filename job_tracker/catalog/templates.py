@@ -118,7 +118,7 @@ def filled(
 ) -> tuple[str, ...]:
     """Return the command with these values for its placeholders.
 
-    `values` lacks parameters without a value.
+    Parameters that have no value are not in `values`.
     Raises InvalidField for a value that would be taken for an option.
     """
     arguments: list[str] = []
@@ -161,7 +161,7 @@ def _without_code(command: Sequence[str]) -> Iterator[str]:
 
 
 def _is_code(command: Sequence[str], number: int) -> bool:
-    """Return whether an interpreter runs the argument, or a part of it, as code."""
+    """Return whether an interpreter runs argument `number` of the command, or a part of it, as code."""
     return _is_split(command, number) or any(
         re.fullmatch(interpreter.names, command[position].rpartition("/")[2])
         and interpreter.runs_as_code(command[position + 1 : number], command[number])
@@ -171,7 +171,7 @@ def _is_code(command: Sequence[str], number: int) -> bool:
 
 
 def _is_split(command: Sequence[str], number: int) -> bool:
-    """Return whether the argument is the text of `env -S`, or follows it.
+    """Return whether argument `number` of the command is the text of `env -S`, or follows this text.
 
     `env` splits the text into a command, which may end with a shell's -c. So the next argument may be code,
     too.

@@ -27,7 +27,7 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 @contextmanager
 def about(job_id: int, attempt: int = 0) -> Iterator[None]:
-    """Make the log lines within the block name this job."""
+    """Within the block, log lines name this job and attempt."""
     token = subject.set(Subject(job_id, attempt))
     try:
         yield

@@ -40,7 +40,7 @@ class FairTurns:
             raise
 
     def give(self, caller: str) -> None:
-        """End a turn."""
+        """End a turn of the caller."""
         self._free += 1
         self._taken[caller] -= 1
         if not self._taken[caller]:

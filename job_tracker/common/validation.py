@@ -21,12 +21,12 @@ _KINDS = {
     "time_delta_type": _DURATION,
     "time_delta_parsing": _DURATION,
 }
-"""The allowed values by pydantic's type of error, where its own message uses words of Python."""
+"""The allowed values, for the types of errors in whose messages pydantic uses words of Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One refused value: its path from the top of the model, and a reason that quotes it."""
+    """One refused value: its path from the top of the model, and a reason that quotes the value."""
 
     path: tuple[str, ...]
     reason: str

@@ -64,12 +64,12 @@ FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 
 async def none_occupied(_names: Collection[str]) -> Collection[str]:
-    """Find no queue with jobs."""
+    """Return no queues. This function is a FindOccupied."""
     return ()
 
 
 def command_of(kind: Kind) -> str:
-    """Return the command of trainctl for declarations of a kind."""
+    """Return the name of trainctl's command for declarations of a kind."""
     return "queues" if kind is Kind.QUEUE else kind
 
 

@@ -1,4 +1,4 @@
-"""The operations on algorithms, datasets and queues behind the API, independent of its protocol."""
+"""The API's operations on algorithms, datasets and queues. They do not depend on the API's protocol."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,18 +103,20 @@ class Declarations:
     async def list_algorithms(
         self, caller: Caller, project: str, name: str = ""
     ) -> Sequence[Entry[Algorithm]]:
-        """Return the algorithms of the project, sorted by name. Empty: of the caller's default project.
+        """Return the algorithms of the project, sorted by name.
 
-        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        An empty project stands for the caller's default project. With a `name`, return only this algorithm.
+        Raises UnknownReference if it does not exist.
         """
         project = project or caller.default_project
         self._guard.check(caller, "list_algorithms", project)
         return _chosen(self._catalog.algorithms(project), Kind.ALGORITHM, name)
 
     async def list_datasets(self, caller: Caller, project: str, name: str = "") -> Sequence[Entry[Dataset]]:
-        """Return the datasets of the project, sorted by id. Empty: of the caller's default project.
+        """Return the datasets of the project, sorted by id.
 
-        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        An empty project stands for the caller's default project. With a `name`, return only this dataset.
+        Raises UnknownReference if it does not exist.
         """
         project = project or caller.default_project
         self._guard.check(caller, "list_datasets", project)

@@ -126,7 +126,7 @@ class Reader:
 def _leads_out(uri: str) -> bool:
     """Return whether a part of the URI's path is `..`.
 
-    It may be percent-encoded any number of times, since HTTP storages decode the path.
+    The `..` may be percent-encoded any number of times, since HTTP storages decode the path.
     """
     while (decoded := unquote(uri)) != uri:
         uri = decoded

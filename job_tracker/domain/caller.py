@@ -45,7 +45,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The caller of an operation. The first argument of every operation."""
+    """The caller of an operation. It is the first argument of every operation."""
 
     name: str
     """Unique among all callers of a service. It is stored with the jobs that the caller submits."""
@@ -85,4 +85,4 @@ class Caller:
 
 
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
-"""The caller of every call if the service asks for no proof. Without an address, the service itself."""
+"""The caller of every call if the service asks for no proof. Without an address, it is the service itself."""

@@ -11,7 +11,7 @@ class EvictionReason(StrEnum):
     DRAINED = "drained"
     """Evicted through the cluster's API: a drain of its node, an autoscaler, the notice of a spot machine."""
     DELETED = "deleted"
-    """Deleted, with a grace period, by a person or a program. Before Kubernetes 1.26, also by a drain."""
+    """Deleted, with a grace period, by a person or a program; before Kubernetes 1.26, drained, too."""
     OUTRANKED = "outranked"
     """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"

@@ -171,7 +171,7 @@ class GroupSpec:
     elastic: Elastic | None = None
     """The rules for a group that loses workers. None: the failure of any rank ends the attempt."""
     ends_with_master: bool = False
-    """Whether other instances than trainers, such as parameter servers, run until the master ends."""
+    """Whether instances other than trainers, such as parameter servers, run until the master ends."""
     max_lost: int = 0
     """The number of ranks other than 0 that may fail while the attempt continues without them."""
 

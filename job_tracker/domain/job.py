@@ -26,7 +26,7 @@ _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
 Another attempt follows such a failure, even if the retry policy allows none.
 """
 _MOST_UNCOUNTED = 20
-"""The largest number of such failures of a job that do not count as attempts.
+"""The largest number of a job's failures in _OF_NO_ATTEMPT that do not count as attempts.
 
 Further failures count, so that a job that the engine never accepts ends at some time.
 """
@@ -261,8 +261,8 @@ class Job:
     def with_gate_deadline(self, at: datetime) -> "Job":
         """Return the job with a new deadline after its wait in the cluster's own queue has begun or ended.
 
-        The wait there is a part of the job's time in the queue. The deadline to start counts from the end of
-        the wait.
+        This wait is a part of the job's time in the queue. The deadline to start counts from the end of the
+        wait.
         """
         if not self.is_gated:
             return replace(self, due_at=_later(at, self.spec.deadlines.start))

@@ -50,7 +50,7 @@ class Saves:
     """
 
     def after(self, saved: Saved) -> "Saves":
-        """Return the checkpoints with one more checkpoint."""
+        """Return these checkpoints and one more, `saved`."""
         count = self.count + 1
         every = _every(count)
         some = self.some if every == _every(self.count) else self.some[1::2]

@@ -106,7 +106,7 @@ The token is valid for a single attempt, which it names.
 _ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS, **SERVICE_RIGHTS}
 
 RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values() if right.rpc}
-"""The calls that have a row. All others are denied."""
+"""The calls that have a row, or are in one of the two sets above. All others are denied."""
 
 
 def check(caller: Caller, operation: str, project: str) -> None:
@@ -131,7 +131,7 @@ def check_everywhere(caller: Caller, operation: str) -> None:
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:
-    """Raise JobNotFound if the caller may not know of the job, and Forbidden if it may not do this."""
+    """Raise JobNotFound if the caller may not know of the job; Forbidden if it may not use the operation."""
     right = _row(operation)
     role = caller.role_in(job.spec.project)
     if role is None:

@@ -33,9 +33,10 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return torchrun with the command; the command itself if that calls torchrun or needs none.
+        """Return the command, with torchrun before it if torchrun has to start the processes.
 
-        It needs none if each instance has one process and the group is not elastic. torchrun reads PET_*.
+        This is so in an elastic group, or with several processes in an instance, unless the command calls
+        torchrun itself. torchrun reads PET_*.
         """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)

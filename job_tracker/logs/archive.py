@@ -76,7 +76,7 @@ class LogArchive:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the records later than `after` that are, with `tail_lines`, in the last lines of the log.
+        """Yield the records later than `after`. With `tail_lines`, yield only those in the last lines.
 
         Raises LogsNotFound if there is no log.
         """
@@ -118,7 +118,7 @@ class LogArchive:
         await self._call(remove)
 
     async def delete(self, job_folder: str) -> None:
-        """Delete the logs of all attempts of a job. It may be repeated."""
+        """Delete the logs of all attempts of a job. The call may be repeated."""
         await self._call(lambda: self._files().remove(job_folder))
 
     def _path(self, group: GroupRef, rank: int) -> str:

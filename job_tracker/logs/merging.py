@@ -74,9 +74,9 @@ class _Heads:
                     await self._changed.wait()
 
     def take(self) -> tuple[int, bytes]:
-        """Return the earliest records, after the rank whose log has them.
+        """Return the rank whose log has the earliest records, and these records.
 
-        They are the records of this log up to the time of the first record of any other log.
+        The records end at the time of the first record of any other log.
         """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
@@ -128,7 +128,7 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Return how many records there are up to the time `until`, at least one. None: all records.
+    """Return how many of the records, at least one, are not later than `until`. None: all records.
 
     The parts of one line stay together.
     """

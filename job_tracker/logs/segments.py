@@ -48,7 +48,7 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the records later than `after` that are, with `tail_lines`, in the last lines of the log.
+    """Yield the records later than `after`. With `tail_lines`, yield only those in the last lines.
 
     New records follow as long as `is_growing` returns true. `ended`, if given, is an event that is set when
     the log stops growing; it ends a pause between two reads at once. For a gap in the log, a record with the

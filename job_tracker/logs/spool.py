@@ -35,7 +35,7 @@ class Spool(Protocol):
         ...
 
     async def drop(self, group: GroupRef) -> None:
-        """Delete the logs of a stopped group, except files kept for inspection. It may be repeated."""
+        """Delete the logs of a stopped group, except files kept for inspection. May be repeated."""
         ...
 
 
@@ -58,7 +58,7 @@ class FolderSpool:
         """
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
-        """Return the existing folders of a rank's logs, by the number of restarts before each."""
+        """Return the folders of a rank's logs, one for each start, by the number of restarts before it."""
         places = (self._folder(ref),) if ref.home else (self._old_folder(ref), self._folder(ref))
         found = {}
         for place in places:

@@ -19,7 +19,7 @@ PURGE_SECONDS: Final = 30.0
 
 
 class ReportKeys:
-    """All keys of the store, at most about half a second old while the store answers.
+    """All keys of the store. While the store answers, changes arrive within about half a second.
 
     While the store does not answer, the known keys stay valid: reports then wait in memory, and ranks of
     live groups must still be able to report. Open it with `ReportKeys.open`.
@@ -35,7 +35,7 @@ class ReportKeys:
 
     @classmethod
     async def open(cls, store: ReportKeyStore) -> "ReportKeys":
-        """Read the keys. Raises StoreUnavailable."""
+        """Read the keys from the store, and return them. Raises StoreUnavailable."""
         keys = cls(store)
         await keys.refresh()
         return keys

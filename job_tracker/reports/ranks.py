@@ -101,7 +101,7 @@ def seconds_of(value: Any) -> float:
 class Signs:
     """The signs of life of one process.
 
-    `heard`, the time when its last report arrived, and the other times in seconds are of RankBoard.clock.
+    The times in seconds are of RankBoard.clock. `heard` is the time when the last report arrived.
     """
 
     last: RankReport

@@ -155,7 +155,7 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """Return `known`, and the first non-finite value in the report of each metric that is not in `known`.
+    """Return `known`, with the first non-finite value of each further metric in the report.
 
     The result has at most MOST_METRICS values, and one more if no other value is forbidden.
     """

@@ -46,7 +46,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """End the longest turn whose end has not begun yet."""
+        """Set an end for the longest turn that has none yet."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""If the clock has moved by more than this number of seconds beyond the passed time, the clock was set."""
+"""If the clock differs by more than this number of seconds from the time that has passed, it was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -115,7 +115,7 @@ class Admitting:
     async def run(self) -> timedelta | None:
         """Admit the jobs that can start.
 
-        Return the next time at which other jobs may be able to start without any other change.
+        Return the time after which other jobs may be able to start even if nothing changes; None: never.
         """
         while True:
             if not self._is_restored:
@@ -382,7 +382,7 @@ def _is_stale(error: BaseException) -> bool:
 
 
 def _earliest_after(began: float, ended: float) -> float:
-    """Return the earliest time of the next pass, after a pass that `began` and `ended` at these times.
+    """Return the earliest time of the next pass, after a pass between these two times.
 
     The pauses keep passes from taking all the time of a busy service.
 

@@ -230,7 +230,7 @@ def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
 def _failed_after_success(
     ending: Ending, seen: Observation, now: datetime, finish_grace: timedelta
 ) -> Diagnosis | None:
-    """Return the failure of a worker within `finish_grace` after its master has succeeded, if there is one.
+    """Return the failure of a worker within `finish_grace` after the success of the master; None: no failure.
 
     Such a failure counts as if the worker had failed before the master ended. Later failures do not count,
     since the service itself may have ended the worker.

@@ -26,7 +26,7 @@ _STOPPED = ("T", "t")
 
 
 Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
-"""Returns the findings about the training processes of each rank, by rank. The function raises no errors."""
+"""Returns, for each rank, the findings about its training processes. The function raises no errors."""
 
 
 def inspect_by(access: RankAccess) -> Inspect:

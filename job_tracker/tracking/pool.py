@@ -39,7 +39,7 @@ class _Kept:
 
 
 class FollowedPool:
-    """The declared queues, on the flavors with the present capacity of their machines.
+    """The declared queues, and their flavors with the present capacity of the machines.
 
     The pool follows changes of the queues and of the machines. While the engine does not answer, the last
     known machines count.
@@ -60,10 +60,10 @@ class FollowedPool:
 
     @property
     def tree(self) -> Tree:
-        """The queues on the largest possible flavors.
+        """The queues, and their flavors with the largest possible capacity.
 
-        Their capacity is the capacity that will be free when all other work on the machines has ended, except
-        for work that never ends. A job that does not fit on these flavors can never start.
+        This is the capacity that will be free when all other work on the machines has ended, except for work
+        that never ends. A job that does not fit on these flavors can never start.
         """
         return self._current().best
 

@@ -38,7 +38,7 @@ class Replica:
     address: str = ""
     """The address of the replica's API."""
     seen_at: float = 0.0
-    """The time at which the replica wrote its note."""
+    """The time at which the replica wrote its last note."""
     is_leading: bool = False
     store_seconds: float = 0.0
     """The seconds that the store took to write the replica's last note. 0: unknown."""

@@ -125,7 +125,7 @@ def _waits(signs: Signs) -> bool:
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
-    """Return the seconds that the attempt may take without progress after it last `moved`."""
+    """Return the seconds without progress that the attempt may take; `moved` is its last progress."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
@@ -251,7 +251,7 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return the words about a process that did not answer, "" for others, and its main thread's calls."""
+    """Return the words about the silence of a process, "" if it has answered, and its main thread's calls."""
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):
         return _without_number(outside.standing), stack

@@ -297,7 +297,10 @@ class Tracker:
             before = page[-1].id
 
     async def _settle(self, job_id: int) -> timedelta | None:
-        """Take steps for one job until no further step is due now."""
+        """Take steps for one job until no further step is due now.
+
+        Return the time after which a step may be due even if nothing changes; None: only after a change.
+        """
         while self._has_looked:  # before the first look, running groups would seem to be gone
             try:
                 job = await self._store.get(job_id)

@@ -1,4 +1,4 @@
-"""The operations on uploaded trees behind the API, independent of its protocol."""
+"""The API's operations on uploaded trees. They do not depend on the API's protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -35,7 +35,7 @@ _LOOKS = 10
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a content."""
+    """A part of the content of a file."""
 
     sha256: str
     offset: int
@@ -157,7 +157,7 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Use a tree of changes for a job, if the tree is complete.
+        """Count a use of a tree of uncommitted changes by a job; do nothing if the tree is not complete.
 
         Raises InvalidField for another kind of tree.
 

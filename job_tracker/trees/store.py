@@ -225,7 +225,7 @@ class ProjectTrees:
                 self._touch(tree)
 
     def remove_unused(self, before: float, used: Collection[str]) -> list[str]:
-        """Remove the trees that were last used before this time, except for `used`, and return them.
+        """Remove, and return, the trees that were last used before this time, except for `used`.
 
         Contents that no tree needs any longer, and the remains of uploads that were not continued for a day,
         are removed, too. May be repeated after a crash, since a tree is removed before its contents.
