@@ -363,7 +363,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # then, it is asked for its stacks at once
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # so that it can be asked for its stacks then
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 

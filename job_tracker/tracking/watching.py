@@ -37,7 +37,7 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes; therefore, a large group is written less often
+_SHOWN_A_SECOND = 20  # processes in all, so a large group is written less often
 
 
 class ProgressWatch:
