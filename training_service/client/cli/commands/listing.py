@@ -27,11 +27,11 @@ def list_jobs(
     context: typer.Context,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", parser=_state, metavar="STATE", help=_STATE_HELP),
+        typer.Option("--state", parser=_state, metavar="STATE", help=_STATE_HELP),
     ] = None,
     name: Annotated[
         str,
-        typer.Option("--name", "-n", metavar="PREFIX", help="Only jobs whose name starts with PREFIX."),
+        typer.Option("--name", metavar="PREFIX", help="Only jobs whose name starts with PREFIX."),
     ] = "",
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
     tag: Annotated[
@@ -46,7 +46,7 @@ def list_jobs(
         datetime | None,
         typer.Option(parser=moment, metavar="TIME", help="Only jobs submitted before TIME."),
     ] = None,
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only jobs that you submitted.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", help="Only jobs that you submitted.")] = False,
     by: Annotated[str, typer.Option(metavar="NAME", help="Only jobs that this caller submitted.")] = "",
     all_projects: Annotated[
         bool,

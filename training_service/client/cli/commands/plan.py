@@ -33,7 +33,7 @@ _SHOWN = 12
 Instances = Annotated[int, typer.Option("--instances", "-n", help="Devices to train on.", min=1, max=4096)]
 DeviceMemory = Annotated[
     str,
-    typer.Option("--device-memory", "-m", metavar="SIZE", help="Memory of each device, such as 16Gi or 80G."),
+    typer.Option("--device-memory", metavar="SIZE", help="Memory of each device, such as 16Gi or 80G."),
 ]
 Every = Annotated[bool, typer.Option("--all", help=f"Show all choices that fit, not only the best {_SHOWN}.")]
 

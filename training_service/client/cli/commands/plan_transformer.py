@@ -26,7 +26,7 @@ def plan_transformer(
     instances: Annotated[int, typer.Option("--instances", "-n", help="Devices that there are.")],
     device_memory: Annotated[
         str,
-        typer.Option("--device-memory", "-m", metavar="SIZE", help="Memory of each device: 80G or 16Gi."),
+        typer.Option("--device-memory", metavar="SIZE", help="Memory of each device: 80G or 16Gi."),
     ],
     device_speed: Annotated[
         str,

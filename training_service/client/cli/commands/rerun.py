@@ -17,7 +17,7 @@ Changes = Annotated[
         "--set", "--parameter", "-p", metavar="KEY=VALUE", help="Another value of a parameter. Repeatable."
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", "-n", help="Another name.")]
+Name = Annotated[str | None, typer.Option("--name", help="Another name.")]
 Dataset = Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", help="Another dataset.")]
 Version = Annotated[
     str | None, typer.Option("--version", metavar="HASH", help="Another version of the dataset.")

@@ -19,7 +19,10 @@ def scale(
         str, typer.Argument(metavar="ALGORITHM|FOLDER", help="What to train, or the folder of a study.")
     ],
     instances: Annotated[
-        str | None, typer.Option(metavar="N,N,…", help="The numbers of instances to try, such as 1,2,4,8.")
+        str | None,
+        typer.Option(
+            *("--instances", "-n"), metavar="N,N,…", help="The numbers of instances to try, such as 1,2,4,8."
+        ),
     ] = None,
     search: Annotated[
         list[str] | None,

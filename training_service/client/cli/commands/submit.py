@@ -28,7 +28,7 @@ def submit(
     version: Annotated[
         str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
     ] = "",
-    name: Annotated[str, typer.Option("--name", "-n", help="A name for people.")] = "",
+    name: Annotated[str, typer.Option("--name", help="A name for people.")] = "",
     parameter: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter. Repeatable."),
@@ -36,7 +36,7 @@ def submit(
     instances: Annotated[
         str | None,
         typer.Option(
-            "--instances",
+            *("--instances", "-n"),
             metavar="NUMBER|auto",
             help="The number of instances that train together; auto: a short study chooses it.",
         ),

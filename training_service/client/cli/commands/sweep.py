@@ -46,11 +46,9 @@ def sweep(
     version: Annotated[
         str | None, typer.Option(metavar="HASH", help="The hash of the dataset's version.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", "-n", help="The name of the sweep; job names start with it.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the sweep; job names start with it.")] = None,
     instances: Annotated[
-        int | None, typer.Option(help="The number of instances that train together.")
+        int | None, typer.Option("--instances", "-n", help="The number of instances that train together.")
     ] = None,
     parameter: Annotated[
         list[str] | None,

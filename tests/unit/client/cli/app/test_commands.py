@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from tests.support.trainctl import SUBMIT
 from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.app import app
+from training_service.client.cli.commands import plan_transformer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,3 +114,19 @@ def test_the_paragraphs_of_the_help_are_wrapped_by_the_terminal() -> None:
     for name, command in group.commands.items():
         for paragraph in (command.help or "").split("\n\n"):
             assert "\n" not in paragraph, name
+
+
+def test_a_letter_has_one_meaning_in_all_commands() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    planners = [plan_transformer.command()]
+    same = {"--set": "--parameter", "--to": "--output"}  # an addition to the letter, which fits its command
+    meanings: dict[str, set[str]] = {}
+    for command in [*group.commands.values(), *planners]:
+        for option in command.params:
+            long = next((name for name in option.opts if name.startswith("--")), "")
+            for name in option.opts:
+                if len(name) == len("-n") and name.startswith("-"):
+                    meanings.setdefault(name, set()).add(same.get(long, long))
+    assert meanings["-n"] == {"--instances"}
+    assert [(letter, found) for letter, found in meanings.items() if len(found) > 1] == []

@@ -49,18 +49,18 @@ def test_sizes_are_formatted() -> None:
 
 
 def test_choices_that_fit_are_printed_with_their_parameters(trainctl: Trainctl) -> None:
-    result = trainctl("--json", "plan", "-n", "8", "-m", "16Gi", *MODEL)
+    result = trainctl("--json", "plan", "-n", "8", "--device-memory", "16Gi", *MODEL)
     assert result.exit_code == 0
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert rows
     assert all(row["memory_bytes"] < 16 << 30 for row in rows)
     assert rows[0]["parameters"]["STRATEGY"] in ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
-    plain = trainctl("plan", "-n", "8", "-m", "16Gi", *MODEL)
+    plain = trainctl("plan", "-n", "8", "--device-memory", "16Gi", *MODEL)
     assert plain.stdout.splitlines()[0].startswith("STRATEGY=")
 
 
 def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> None:
-    result = trainctl("plan", "-n", "1", "-m", "256Mi", *MODEL)
+    result = trainctl("plan", "-n", "1", "--device-memory", "256Mi", *MODEL)
     assert result.exit_code == 1
     assert "nothing fits on 1 devices of 256Mi; the smallest choice needs" in result.stderr
     assert "OFFLOAD=layers" in result.stderr
@@ -70,7 +70,7 @@ def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> N
     ("options", "complaint"),
     [
         (("--width", "30"), "WIDTH 30 is not a multiple of HEADS 4"),
-        (("-m", "much"), "'much' is not a size"),
+        (("--device-memory", "much"), "'much' is not a size"),
         (("--precision", "fp8"), "fp8"),
         (("-n", "7", "--batch", "1"), "no layout of this model is valid on 7 devices, with any memory"),
     ],
@@ -78,7 +78,7 @@ def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> N
 def test_invalid_options_are_refused_with_the_reason(
     trainctl: Trainctl, options: tuple[str, ...], complaint: str
 ) -> None:
-    result = trainctl("plan", "-n", "2", "-m", "1Gi", *options)
+    result = trainctl("plan", "-n", "2", "--device-memory", "1Gi", *options)
     assert result.exit_code == 2
     assert complaint in result.stderr
 
@@ -115,7 +115,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("packages")
 def test_a_package_adds_a_planner_with_options(trainctl: Trainctl) -> None:
-    answer = trainctl("plan", "mine", "-n", "2", "-m", "1Mi", "--tables", "4", "--json")
+    answer = trainctl("plan", "mine", "-n", "2", "--device-memory", "1Mi", "--tables", "4", "--json")
     assert json.loads(answer.stdout) == {
         "parameters": {"SHARDS": "2"},
         "memory_bytes": 4096.0,
@@ -125,9 +125,9 @@ def test_a_package_adds_a_planner_with_options(trainctl: Trainctl) -> None:
         "slowdown": 1.0,
     }
     assert "--tables" in trainctl("plan", "mine", "--help").stdout
-    refused = trainctl("plan", "mine", "-n", "2", "-m", "1Mi", "--tables", "10")
+    refused = trainctl("plan", "mine", "-n", "2", "--device-memory", "1Mi", "--tables", "10")
     assert (refused.exit_code, "10 tables are too many" in refused.stderr) == (2, True)
-    little = trainctl("plan", "mine", "-n", "2", "-m", "1Ki")
+    little = trainctl("plan", "mine", "-n", "2", "--device-memory", "1Ki")
     assert little.exit_code == 1
     assert (
         "nothing fits on 2 devices of 1Ki; the smallest choice needs 3 KiB of each: SHARDS=2" in little.stderr
@@ -154,7 +154,7 @@ def test_one_of_several_planners_must_be_named(
 
 @pytest.mark.usefixtures("packages")
 def test_a_planner_that_cannot_be_loaded_is_reported(trainctl: Trainctl) -> None:
-    answer = trainctl("plan", "broken", "-n", "2", "-m", "1Gi")
+    answer = trainctl("plan", "broken", "-n", "2", "--device-memory", "1Gi")
     assert answer.exit_code == 1
     assert (
         "the planner of broken cannot be loaded: No module named 'a_library_that_is_missing'" in answer.stderr
@@ -165,6 +165,6 @@ def test_without_a_planner_the_command_suggests_a_package(
     trainctl: Trainctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plan, "entry_points", lambda group: EntryPoints())
-    answer = trainctl("plan", "-n", "8", "-m", "16Gi", *MODEL)
+    answer = trainctl("plan", "-n", "8", "--device-memory", "16Gi", *MODEL)
     assert answer.exit_code == 1
     assert "pip install ./trainer_images" in answer.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.trainctl import Trainctl
 
-DEVICES = ("-m", "80G", "--device-speed", "312T")
+DEVICES = ("--device-memory", "80G", "--device-speed", "312T")
 SMALL = ("--layers", "12", "--heads", "12", "--width", "768", "--sequence", "1024", "--batch", "16")
 LARGE = ("--layers", "24", "--heads", "16", "--width", "2048", "--sequence", "1024", "--batch", "32")
 
@@ -29,7 +29,18 @@ def test_a_training_that_fits_one_device_stays_there_on_a_slow_network(trainctl:
 
 
 def test_a_pipeline_is_explained_with_its_rule_and_the_runner_up(trainctl: Trainctl) -> None:
-    options = ("-n", "2", "-m", "20G", "--device-speed", "15T", "--precision", "fp32", "--per-machine", "1")
+    options = (
+        "-n",
+        "2",
+        "--device-memory",
+        "20G",
+        "--device-speed",
+        "15T",
+        "--precision",
+        "fp32",
+        "--per-machine",
+        "1",
+    )
     found = planned(trainctl, *LARGE, *options, "--outer-bandwidth", "1250M")
     assert found["verdict"] == "Use 2 devices: pipeline of 2."
     one, two = found["reasons"][:2]
@@ -81,7 +92,9 @@ def test_a_config_json_describes_the_model(trainctl: Trainctl, tmp_path: Path) -
 
 
 def test_if_nothing_fits_the_smallest_layout_is_named(trainctl: Trainctl) -> None:
-    result = trainctl("plan", "transformer", *LARGE, "-m", "100M", "--device-speed", "1T", "-n", "2")
+    result = trainctl(
+        "plan", "transformer", *LARGE, "--device-memory", "100M", "--device-speed", "1T", "-n", "2"
+    )
     assert result.exit_code == 1
     assert "the training fits on none of 1 to 2 devices of 100 MB" in result.stderr
     assert "The smallest layout needs" in result.stderr
@@ -90,8 +103,8 @@ def test_if_nothing_fits_the_smallest_layout_is_named(trainctl: Trainctl) -> Non
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("-m", "0"), "--device-memory '0' is not a size"),
-        (("-m", "1e30"), "memory is 1e+30; it must be from"),
+        (("--device-memory", "0"), "--device-memory '0' is not a size"),
+        (("--device-memory", "1e30"), "memory is 1e+30; it must be from"),
         (("--outer-bandwidth", "-5G"), "--outer-bandwidth '-5G' is not a size"),
         (("-n", "0"), "--instances is 0; it must be at least 1"),
         (("-n", "12"), "--instances 12 is not a multiple of 8 devices of a machine; set --per-machine"),

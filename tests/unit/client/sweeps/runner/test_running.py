@@ -67,7 +67,7 @@ def test_the_number_of_live_jobs_is_bounded(trainctl: Trainctl, trainer: Trainer
 def test_a_sweep_needs_no_file(trainctl: Trainctl, trainer: Trainer) -> None:
     what = ("--algorithm", "a", "-d", "1", "--version", "v1", "-m", "score", "--direction", "minimize")
     space = ("-s", "X=1..9", "-s", "LR=0.001..1.0:log", "-s", "F=32..64:step=16", "-s", "O=sgd,adam,010")
-    how = ("--trials", "6", "-p", "EPOCHS=2", "--instances", "2", "-n", "mine", "--every", "0.01")
+    how = ("--trials", "6", "-p", "EPOCHS=2", "-n", "2", "--name", "mine", "--every", "0.01")
     result = trainctl("sweep", *what, *space, *how, "--json")
     assert result.exit_code == 0, result.stderr
     values = [row["value"] for row in rows(result.stdout)]
