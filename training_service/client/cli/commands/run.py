@@ -283,7 +283,7 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
                 text = texts.setdefault((chunk.attempt, chunk.rank), TerminalText()).cleaned(text)
             session.output.show_text(chunk, prefixes.prefixed(chunk.rank, text) if all_ranks else text)
         status = client.wait(job)
-    if status.status != TrainingStatus.succeed:
-        for line in lines.update(status).splitlines():
-            remark(line)
+    tell = session.output.note if status.status == TrainingStatus.succeed else remark
+    for line in lines.update(status).splitlines():
+        tell(line)
     raise typer.Exit(exit_codes.of_outcome(status.status))

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -141,6 +141,8 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
         yield from filter(None, (words.steps(status.progress), words.metrics(status.progress)))
     if status.ending:
         yield "ending"
+    if status.HasField("finished_at") and (ran := run_time(status, status.finished_at.ToDatetime(UTC))):
+        yield f"ran {ran}"
     if status.status == TrainingStatus.succeed and status.model_uri:
         yield words.printable(f"model {status.model_uri}") if may_have_model(status) else "no model"
     if status.status == TrainingStatus.failure and not status.HasField("diagnosis"):
