@@ -16,6 +16,7 @@ from training_service._generated.training_service_pb2 import (
     TrainingStatus,
 )
 from training_service.client.cli.render import advice, words
+from training_service.client.watching import goes_on
 
 Fact = tuple[str, str]
 _SILENT_SECONDS = 600
@@ -73,6 +74,8 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
             yield "Waits", words.printable(why)
     if status.attempt > 1 or status.HasField("next_attempt_at"):
         yield "Attempt", _attempt(status)
+    if not status.HasField("next_attempt_at") and (why := last_failure(status)):  # else the message says it
+        yield "Last failure", why
     if status.HasField("progress"):
         if done := words.steps(status.progress):
             yield "Progress", done
@@ -110,6 +113,26 @@ def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
     return f"no progress reported for {words.duration(seconds)}" if seconds >= _SILENT_SECONDS else ""
 
 
+def last_failure(status: GetTrainingStatusResponse) -> str:
+    """Return in one line why the last failed attempt of a job failed. "": none did, or the job has ended."""
+    failed = _last_failed(status)
+    return f"attempt {failed.attempt}: {reason(failed.diagnosis)}" if failed and goes_on(status) else ""
+
+
+def _last_failed(status: GetTrainingStatusResponse) -> Move | None:
+    """Return the move that ended the last failed attempt."""
+    for move in reversed(status.moves):
+        if move.status == TrainingStatus.queuing and move.HasField("diagnosis"):
+            return move
+    return None
+
+
+def reason(diagnosis: Diagnosis) -> str:
+    """Return the summary of a failure and its cause, in one line."""
+    cause = f" Cause: {diagnosis.cause}" if diagnosis.cause else ""
+    return words.printable(f"{diagnosis.summary}{cause}")
+
+
 def _why_it_waits(message: str) -> str:
     """Return the text after the position in the message of a queued job; empty without such a text."""
     return message.partition(" training jobs waiting before this. ")[2]
@@ -128,12 +151,16 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
     """Yield the parts of one line about the job's present state."""
     yield words.status_word(status.status)
     if status.HasField("next_attempt_at"):
-        yield words.waits_to_retry(status.attempt)
+        failed = _last_failed(status)
+        why = reason(failed.diagnosis) if failed else ""
+        yield ": ".join(filter(None, (words.waits_to_retry(status.attempt), why)))
         return
     if status.attempt > 1:
         yield f"attempt {status.attempt}"
     if status.status == TrainingStatus.queuing:
         yield words.queue_position(status.positionInQueue)
+    if status.status in (TrainingStatus.queuing, TrainingStatus.launch) and (why := last_failure(status)):
+        yield f"last failure: {why}"
     if status.status == TrainingStatus.launch and status.ranks:
         running = sum(rank.phase == RankPhase.RANK_PHASE_RUNNING for rank in status.ranks)
         yield f"{running} of {words.count(len(status.ranks), 'instance')} running"

@@ -82,3 +82,24 @@ def test_a_waiting_job_says_why_it_waits() -> None:
     found = dict(facts.situation(status, NOW))
     assert (found["Queue"], found["Waits"]) == ("2 jobs ahead", "Other jobs use what it needs.")
     assert "Waits" not in dict(facts.situation(Status(job_id=1, message=before), NOW))
+
+
+def test_the_attempt_after_a_failure_says_why_the_last_one_failed() -> None:
+    why = pb.Diagnosis(summary="Rank 0 exited with code 1.", cause='train.py:3: ValueError: "x"')
+    moves = [
+        pb.Move(status=pb.queuing),
+        pb.Move(status=pb.queuing, attempt=1, diagnosis=pb.Diagnosis(summary="No quota.")),
+        pb.Move(status=pb.queuing, attempt=2, diagnosis=why),
+        pb.Move(status=pb.running, attempt=3, diagnosis=pb.Diagnosis(summary="Rank 1 was restarted.")),
+    ]
+    said = 'attempt 2: Rank 0 exited with code 1. Cause: train.py:3: ValueError: "x"'
+    again = Status(job_id=1, status=pb.running, attempt=3, max_attempts=4, moves=moves)
+    assert f"\nattempt: 3 of 4\nlast failure: {said}\n" in lines.situation(again, NOW) + "\n"
+    assert said in drawn(panels.live(again, NOW), 250)
+    again.status = pb.launch
+    assert lines.update(again) == f"job 1: launch, attempt 3, last failure: {said}"
+    again.status = pb.succeed
+    assert "last failure" not in lines.situation(again, NOW)
+    again.next_attempt_at.CopyFrom(before_now(seconds=-20))
+    again.status, again.message = pb.queuing, f"Attempt 2 of 4 failed. {why.summary}"
+    assert lines.situation(again, NOW).count(why.summary) == 1

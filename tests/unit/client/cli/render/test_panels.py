@@ -82,7 +82,7 @@ def test_a_job_between_two_attempts_shows_its_history_and_next_attempt() -> None
     assert "\nattempt: 2 of 3\n" in lines.situation(RETRYING, NOW)
     text = lines.description(RETRYING)
     assert "\nhistory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
-    assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, waiting to retry"
+    assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, waiting to retry: The node\\nis lost."
 
 
 def test_the_history_names_a_restarted_rank_and_the_reason() -> None:
