@@ -1,5 +1,7 @@
 """trainctl why."""
 
+from functools import partial
+
 import typer
 
 from training_service.client.cli.commands.arguments import Job
@@ -8,8 +10,18 @@ from training_service.client.cli.session import session_of
 
 
 def why(context: typer.Context, job: Job) -> None:
-    """Explain why a queued job waits: the reasons, the promised start, and who holds the capacity."""
+    """Explain why a queued job waits: the reasons, the promised start, and who holds the capacity.
+
+    Of a job that is not in the queue, it says how it is or how it ended.
+    """
     session = session_of(context)
     with session.client() as client:
         explained = client.why(job)
-    session.output.show(explained, waiting.line, waiting.panel, waiting.codes)
+        status = None if explained.reasons or explained.stopped else client.status(job)
+    otherwise = waiting.not_queued(status, session.command(f"status {job}")) if status else None
+    session.output.show(
+        explained,
+        partial(waiting.line, otherwise=otherwise),
+        partial(waiting.panel, otherwise=otherwise),
+        waiting.codes,
+    )

@@ -10,21 +10,48 @@ from training_service._generated.training_service_pb2 import (
     CapacityHolder,
     ExpectedRun,
     ExplainTrainingResponse,
+    GetTrainingStatusResponse,
     StartEstimate,
+    TrainingStatus,
 )
-from training_service.client.cli.render import words
+from training_service.client.cli.render import facts, words
 from training_service.client.cli.render.facts import Fact
 from training_service.client.cli.render.panels import facts_table
 
 
-def line(explained: ExplainTrainingResponse) -> str:
-    """Return the explanation as `label: value` lines. Times are in UTC."""
-    return "\n".join(f"{label.lower()}: {value}" for label, value in _facts(explained, words.moment))
+def line(explained: ExplainTrainingResponse, otherwise: Fact | None = None) -> str:
+    """Return the explanation as `label: value` lines. Times are in UTC.
+
+    `otherwise` is the fact to show of a job that is not in the queue.
+    """
+    found = _facts(explained, words.moment, otherwise)
+    return "\n".join(f"{label.lower()}: {value}" for label, value in found)
 
 
-def panel(explained: ExplainTrainingResponse) -> RenderableType:
+def panel(explained: ExplainTrainingResponse, otherwise: Fact | None = None) -> RenderableType:
     """Return the explanation as a table."""
-    return facts_table(Text(f"Job {explained.job_id}", style="bold"), _facts(explained, words.local_moment))
+    found = _facts(explained, words.local_moment, otherwise)
+    return facts_table(Text(f"Job {explained.job_id}", style="bold"), found)
+
+
+def not_queued(status: GetTrainingStatusResponse, more: str) -> Fact:
+    """Return how a job that is not in the queue is, or how it ended. The command `more` shows more."""
+    match status.status:
+        case TrainingStatus.succeed:
+            return "Ended", f"succeeded; see {more}"
+        case TrainingStatus.cancelled:
+            return "Ended", f"cancelled; see {more}"
+        case TrainingStatus.failure:
+            known = status.HasField("diagnosis")
+            why = facts.reason(status.diagnosis) if known else words.printable(status.message)
+            return "Ended", f"failed: {why.removesuffix('.')}; see {more}" if why else f"failed; see {more}"
+        case TrainingStatus.running:
+            return "Waits", "no: it runs"
+        case TrainingStatus.launch:
+            return "Waits", "no: it is being launched"
+    if status.HasField("next_attempt_at"):
+        return "Waits", f"for its next attempt. {words.printable(status.message)}"
+    return "Waits", "no: it is not in the queue"
 
 
 def codes(explained: ExplainTrainingResponse) -> str:
@@ -58,11 +85,15 @@ def _holder(holder: CapacityHolder) -> str:
     return f"job {holder.job_id} {words.printable(holder.name)} ({of})"
 
 
-def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str]) -> Iterator[Fact]:
+def _facts(
+    explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str], otherwise: Fact | None
+) -> Iterator[Fact]:
     yield "Job", str(explained.job_id)
+    if otherwise is not None:
+        yield otherwise
+        return
     if not explained.reasons:
-        stopped = words.printable(explained.stopped)
-        yield "Waits", f"no: it is being stopped. {stopped}" if stopped else "no: it is not in the queue"
+        yield "Waits", f"no: it is being stopped. {words.printable(explained.stopped)}"
         return
     yield "Queue", f"{words.printable(explained.queue)}, {words.count(explained.position, 'job')} before it"
     if explained.wanted_flavor:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from tests.support.trainctl import DIAGNOSIS
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -55,9 +57,37 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
     assert "Its queue is at its quota." in trainctl.on_terminal("why", "1").stdout
 
 
-def test_why_says_that_a_job_does_not_wait(training: ServerInThread, trainctl: Trainctl) -> None:
-    training.set_job(1, status=pb.succeed)
-    assert trainctl("why", "1").stdout == "job: 1\nwaits: no: it is not in the queue\n"
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (pb.GetTrainingStatusResponse(status=pb.succeed), "ended: succeeded; see trainctl status 1"),
+        (pb.GetTrainingStatusResponse(status=pb.cancelled), "ended: cancelled; see trainctl status 1"),
+        (
+            pb.GetTrainingStatusResponse(status=pb.failure, diagnosis=DIAGNOSIS),
+            "ended: failed: It ran out of memory; see trainctl status 1",
+        ),
+        (
+            pb.GetTrainingStatusResponse(status=pb.failure, message="No\nidea"),
+            "ended: failed: No\\nidea; see trainctl status 1",
+        ),
+        (pb.GetTrainingStatusResponse(status=pb.running), "waits: no: it runs"),
+        (pb.GetTrainingStatusResponse(status=pb.launch), "waits: no: it is being launched"),
+        (
+            pb.GetTrainingStatusResponse(
+                attempt=1, next_attempt_at=Timestamp(seconds=60), message="Attempt 1 of 3 failed."
+            ),
+            "waits: for its next attempt. Attempt 1 of 3 failed.",
+        ),
+        (pb.GetTrainingStatusResponse(), "waits: no: it is not in the queue"),
+    ],
+)
+def test_why_of_a_job_that_is_not_in_the_queue_says_how_it_is_instead(
+    training: ServerInThread, trainctl: Trainctl, status: pb.GetTrainingStatusResponse, said: str
+) -> None:
+    training.set_job(1)
+    training.service.jobs[1].MergeFrom(status)
+    assert trainctl("why", "1").stdout.replace(f" -a {training.address}", "") == f"job: 1\n{said}\n"
+    assert (trainctl("--quiet", "why", "1").stdout, trainctl("why", "1", "--json").exit_code) == ("", 0)
 
 
 def test_why_says_of_a_running_job_for_what_it_is_being_stopped(
