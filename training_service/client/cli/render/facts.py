@@ -20,6 +20,9 @@ from training_service.client.watching import goes_on
 
 Fact = tuple[str, str]
 _SILENT_SECONDS = 600
+_LATE_SECONDS = 30
+_LATE_STEPS = 3
+"""A report is late after _LATE_SECONDS, or, if steps are slow, after the time of so many steps."""
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
@@ -77,9 +80,10 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
     if not status.HasField("next_attempt_at") and (why := last_failure(status)):  # else the message says it
         yield "Last failure", why
     if status.HasField("progress"):
+        late = report_age(status, now)
         if done := words.steps(status.progress):
-            yield "Progress", done
-        if pace := words.pace(status.progress):
+            yield "Progress", f"{done} (last report {words.duration(late)} ago)" if late else done
+        if pace := words.pace(status.progress, with_estimate=not late):
             yield "Pace", pace
         if status.progress.metrics:
             yield "Metrics", words.metrics(status.progress)
@@ -99,6 +103,16 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
         yield "Message", words.printable(status.message)
     if status.status == TrainingStatus.succeed and status.model_uri and may_have_model(status):
         yield "Model URI", words.printable(status.model_uri)
+
+
+def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
+    """Return the age in seconds of a running job's last progress report. 0: it is recent, or unknown."""
+    if status.status != TrainingStatus.running or not status.progress.HasField("reported_at"):
+        return 0.0
+    speed = status.progress.steps_per_second
+    expected = _LATE_STEPS / speed if speed else 0.0
+    seconds = words.seconds_between(status.progress.reported_at, now)
+    return seconds if seconds > max(_LATE_SECONDS, expected) else 0.0
 
 
 def silence(status: GetTrainingStatusResponse, now: datetime) -> str:

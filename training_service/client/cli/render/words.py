@@ -131,12 +131,12 @@ def steps(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def pace(progress: Progress) -> str:
-    """Format the speed and the remaining time: 12.5 steps/s, 2m 05s left."""
+def pace(progress: Progress, *, with_estimate: bool = True) -> str:
+    """Format the speed and, `with_estimate`, the remaining time: 12.5 steps/s, 2m 05s left."""
     if not progress.steps_per_second:
         return ""
     speed = f"{progress.steps_per_second:.3g} steps/s"
-    if not progress.HasField("seconds_left"):
+    if not with_estimate or not progress.HasField("seconds_left"):
         return speed
     return f"{speed}, {duration(progress.seconds_left)} left"
 

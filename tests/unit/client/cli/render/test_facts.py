@@ -103,3 +103,26 @@ def test_the_attempt_after_a_failure_says_why_the_last_one_failed() -> None:
     again.next_attempt_at.CopyFrom(before_now(seconds=-20))
     again.status, again.message = pb.queuing, f"Attempt 2 of 4 failed. {why.summary}"
     assert lines.situation(again, NOW).count(why.summary) == 1
+
+
+@pytest.mark.parametrize(
+    ("speed", "reported", "done", "pace"),
+    [
+        (2.0, {"minutes": 6}, "step 20/1600 (last report 6m 00s ago)", "2 steps/s"),
+        (2.0, {"seconds": 29}, "step 20/1600", "2 steps/s, 17m 15s left"),
+        (0.01, {"minutes": 4}, "step 20/1600", "0.01 steps/s, 17m 15s left"),  # steps of 100 s
+        (0.01, {"minutes": 6}, "step 20/1600 (last report 6m 00s ago)", "0.01 steps/s"),
+    ],
+)
+def test_after_a_late_report_its_age_is_shown_and_no_time_left(
+    speed: float, reported: dict[str, float], done: str, pace: str
+) -> None:
+    status = Status(job_id=1, status=pb.running)
+    status.progress.MergeFrom(
+        pb.Progress(step=20, total_steps=1600, steps_per_second=speed, seconds_left=1035)
+    )
+    status.progress.reported_at.CopyFrom(before_now(**reported))
+    found = dict(facts.situation(status, NOW))
+    assert (found["Progress"], found["Pace"]) == (done, pace)
+    status.status = pb.succeed
+    assert dict(facts.situation(status, NOW))["Progress"] == "step 20/1600"
