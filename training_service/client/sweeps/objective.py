@@ -17,6 +17,10 @@ class NoValue(Exception):
     """The job has not reported the objective. The message lists the reported metrics."""
 
 
+class UnknownMetric(NoValue):
+    """The job has reported other metrics, but never the objective: its name may be wrong."""
+
+
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
     """Return the objective of a job that has succeeded. Raises NoValue."""
     if objective.value == "manifest":
@@ -24,7 +28,8 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
     curve = curve_of(client, job, objective.metric)
     if curve is None:
         reported = sorted(series.name for series in client.metrics(job))
-        raise NoValue(
+        problem = UnknownMetric if reported else NoValue
+        raise problem(
             f"it reported no metric {objective.metric!r}; it reported: {', '.join(reported) or 'none'}"
         )
     if objective.value == "last":

@@ -39,7 +39,7 @@ from training_service.client.sweeps.events import (
 from training_service.client.sweeps.folder import Journal
 from training_service.client.sweeps.history import History, Trial
 from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, total_trials
-from training_service.client.sweeps.objective import NoValue, beside_of, curve_of, value_of
+from training_service.client.sweeps.objective import NoValue, UnknownMetric, beside_of, curve_of, value_of
 from training_service.client.sync import TrainingClient
 from training_service.client.watching import Patience, has_ended
 
@@ -75,6 +75,8 @@ class Runner:
         self._method, self._total = method_of(settings), total_trials(settings)
         self._pruner = pruner_of(settings)
         self._waits_for_room = False
+        self._unknown_metric = ""
+        """The reason why the first finished trial has no value, if its job never reported the metric."""
         for event in journal.events:
             self.history.add(event)
             if self._pruner:
@@ -88,8 +90,8 @@ class Runner:
     def run(self) -> None:
         """Run until all trials have ended. Submit no more once too many have failed.
 
-        Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm or dataset, or an
-        unreachable service. The jobs then continue, and the sweep can be run again.
+        Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm, dataset or metric,
+        or an unreachable service. The jobs then continue, and the sweep can be run again.
         """
         patience = Patience(self._patience)
         self._step()
@@ -124,6 +126,8 @@ class Runner:
     def _step(self) -> None:
         for trial in self.history.live:
             self._check(trial)
+        if self._unknown_metric and not self._is_over():
+            raise FailedPrecondition(f"{self._unknown_metric}. Correct the metric, and start another sweep")
         self._submit_trials()
 
     def _submit_trials(self) -> None:
@@ -242,6 +246,10 @@ class Runner:
             beside = beside_of(self._client, job, objective)
         except NoValue as error:
             reason = f"the job succeeded, but {error}"
+            if isinstance(error, UnknownMetric) and not any(
+                t.state == "complete" for t in self.history.trials
+            ):
+                self._unknown_metric = f"trial {trial.number}, job {job}: {reason}"
             return Ended(trial=trial.number, outcome="failed", reason=reason)
         return Ended(trial=trial.number, outcome="complete", value=value, beside=beside)
 

@@ -214,6 +214,15 @@ def test_a_job_without_the_objective_is_a_failed_trial(
     assert (result.exit_code, row["state"], reason in row["reason"]) == (1, "failed", True)
 
 
+def test_a_metric_that_the_first_finished_job_never_reported_stops_the_sweep(
+    trainctl: Trainctl, trainer: Trainer
+) -> None:
+    result = trainctl("sweep", "search.toml", "--every", "0.01", "--at-once", "1", "-m", "scor")
+    assert result.exit_code == 7
+    assert "the job succeeded, but it reported no metric 'scor'; it reported: score. Correct" in result.stderr
+    assert len(trainer.keys) == 1
+
+
 def test_a_job_cancelled_by_a_user_is_a_cancelled_trial(trainctl: Trainctl, trainer: Trainer) -> None:
     def cancel_the_first(request: str, after_effect: bool) -> None:
         if request == "TrainRequest" and after_effect and len(trainer.keys) == 1:
