@@ -39,7 +39,8 @@ def estimates(
 ) -> dict[int, Estimate]:
     """Return the expected starts of the waiting jobs `job_ids`, by job; None: of all waiting jobs.
 
-    No estimate is later than the promised start of its job. The work ahead of all jobs is computed together.
+    No estimate is later than the promised start of its job. The work ahead of all of them is computed in one
+    go.
     """
     if job_ids is None:
         waiting = snapshot.waiting

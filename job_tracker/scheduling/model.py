@@ -209,9 +209,9 @@ class Stake:
     is_leaving: bool = False
     """Whether the job's group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
-    """The id of the waiting job for which this job is stopped.
+    """The id of the waiting job for which this job is being stopped.
 
-    0: it is to continue with more instances. None: not stopped.
+    0: this job is to continue with more instances. None: neither is the case.
     """
     goes_on: int = 0
     """The number of trainers with which the job continues at once after its stop. 0: the job waits for its

@@ -81,7 +81,7 @@ class Standing:
         """Return whether the queue uses quota that is guaranteed to the queue `other` or to one of its
         parents.
 
-        This is so if the queue exceeds its own guarantee, and so does each of its parents that is not a
+        In this case, the queue exceeds its own guarantee, and so does each of its parents that is not a
         parent of `other`.
         """
         path = self._rules.path(queue)
