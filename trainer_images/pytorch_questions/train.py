@@ -19,7 +19,7 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train(group: Group) -> None:
-    """Train in this process. With torchrun, this runs again after each change of the group."""
+    """Train in this process. With torchrun, this runs again whenever the group has changed."""
     job = Job.from_environment()
     x, y = read(job.data_uri, "train")
     torch.manual_seed(SEED)  # all processes start with the same weights
@@ -55,7 +55,7 @@ def train(group: Group) -> None:
 
 
 def read(uri: str, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the features and classes of a split of the data."""
+    """Load the features and classes of a split of the data."""
     features, classes = load(uri, split)
     return torch.from_numpy(features), torch.from_numpy(classes).long()
 

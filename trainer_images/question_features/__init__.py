@@ -19,7 +19,7 @@ TERMS = 16_384
 
 
 def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Return a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
+    """Load a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
     numbers, classes = load_sparse(uri, split, TERMS, name)
     features = np.zeros((len(numbers), TERMS), np.bool_)
     for row, own in zip(features, numbers, strict=True):
@@ -30,10 +30,7 @@ def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.b
 def load_sparse(
     uri: str, split: str, terms: int, name: str = "examples.csv"
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int32]]:
-    """Return a split of the data: the numbers of each question's terms, and its class from 0.
-
-    The numbers are sorted, and below `terms`.
-    """
+    """Load a split: the sorted numbers below `terms` of each question's terms, and its class from 0."""
     classes = {label_id: number for number, label_id in enumerate(labels(uri))}
     chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/{name}") if of == split]
     numbers = [np.unique(np.array(numbers_of(text, terms), np.int64)) for text, _ in chosen]

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
-    """Train as the chief: schedule the steps, report, and save checkpoints."""
+    """Train as the chief."""
     job = Job.from_environment()
     features, classes = load(job.data_uri, "train")
     with coordinator.strategy.scope():  # variables created here are on the parameter servers

@@ -16,7 +16,7 @@ class Standing:
 
     who: str
     seen: str
-    """What the service found out about the processes of these ranks; may be empty."""
+    """The facts that the service found about the processes of these ranks; may be empty."""
     stack: str
     """The calls of the main thread, the innermost last; empty: unknown."""
 

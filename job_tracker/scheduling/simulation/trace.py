@@ -74,7 +74,7 @@ class TraceJob:
     flavor: str = ""
     """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None
-    """A promise from before the simulation, with its time in seconds from the start of the simulation."""
+    """A promise that was made before the simulation, with its time in seconds from its start."""
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
