@@ -70,7 +70,7 @@ def _row(name: str, loss: float, optimizer: str, losses: Mapping[str, float], ex
 
 
 def _loss(client: TrainingClient, version: str, ranks: int, parameters: Mapping[str, str]) -> float:
-    """Return the validation loss of a job."""
+    """Run a job with these parameters, and return its validation loss."""
     job = client.submit("language-model", "dialog", version, instances=ranks, parameters=parameters)
     ended = client.wait(job, timeout=1800)
     if ended.status != pb.succeed:

@@ -58,7 +58,7 @@ class _Task:
     quick: bool
 
     def run(self) -> Summary:
-        """Return the result of the replay."""
+        """Replay the trace, and return the figures."""
         rules = PreemptionRules(by_priority=True)
         queues = {DEFAULT_QUEUE: Queue(name=DEFAULT_QUEUE, preemption=rules)}
         cluster = replace(Cluster.of(self.case.capacity), queues=queues)

@@ -39,7 +39,7 @@ _LENGTH = Expected(median=100.0, high=200.0)
 
 
 class _World:
-    """A queue and its running jobs, without a clock."""
+    """The waiting and running jobs of a simulation without a clock."""
 
     def __init__(self, capacity: int, queues: dict[str, Queue]) -> None:
         self.flavors = (Flavor(name="default", capacity={"instances": capacity}),)
@@ -126,7 +126,8 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
     gc.collect()
     tracemalloc.start()
     for job_id, length in enumerate(lengths):
-        # As a job of the service: its id, its queue and its expected duration are objects of their own.
+        # As for a job of the service, its id, its queue and its expected duration are separate objects in
+        # memory.
         expected = Expected(median=length, high=length * 2)
         world.waiting.add(_gang(job_id + 1_000_000, "q" + str(job_id % 1000), expected))
     used = tracemalloc.get_traced_memory()[0] / len(lengths)
@@ -149,7 +150,10 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _owed(jobs: int, passes: int) -> Iterator[Row]:
-    """Let 500 queues hold the quota of another 500: it is taken back, unless all jobs are protected."""
+    """Yield rows for the case that 500 queues have borrowed the quota of another 500 queues, whose jobs wait.
+
+    The quota is taken back by preemption, unless all running jobs are protected.
+    """
     for protected, name in ((None, "is taken back"), (0, "cannot be taken back")):
         rules = PreemptionRules(protected=protected)
         queues = {each.name: replace(each, preemption=rules) for each in _thousand_queues().values()}

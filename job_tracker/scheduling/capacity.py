@@ -32,7 +32,7 @@ class FlavorCapacity:
     """The free resources of one flavor over time."""
 
     def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
-        """Start with the running gangs, or with none."""
+        """Start at the time `now` with the running gangs on the flavor; None: without any."""
         self.flavor = flavor
         self._now = now
         names = dict.fromkeys(flavor.capacity)
@@ -56,9 +56,10 @@ class FlavorCapacity:
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
     ) -> Iterator[Return]:
-        """Count the resources that gangs hold on machines, and yield them for each open machine.
+        """Yield when gangs on open machines give back their resources, with the amounts, and add them to
+        `by_node`.
 
-        After that, yield the resources of gangs whose machines are unknown.
+        After that, yield the same for gangs whose machines are unknown.
         """
         for run in running.values():
             if run.allocation.flavor != self.flavor.name:
@@ -85,7 +86,11 @@ class FlavorCapacity:
         return self._all.lowest(now, now)[self.names.index(INSTANCES)] > 0
 
     def find(self, parts: tuple[Part, ...], length: float, after: float) -> Slot:
-        """Return the first time from which the parts fit for a length of time."""
+        """Return the slot at the first time, not before `after`, from which the parts fit for `length`
+        seconds.
+
+        Return NEVER if there is no such time.
+        """
         if not self._offers(parts):
             return NEVER
         need = self._need(parts)
@@ -104,7 +109,8 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot if the parts fit from exactly this time; otherwise None.
+        """Return the slot at the time `at` if the parts fit from exactly then for `length` seconds; otherwise
+        None.
 
         The machines `nodes` are preferred.
         """
@@ -130,7 +136,9 @@ class FlavorCapacity:
         )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
-        """Return whether enough is left for the promised uses of others if the parts are used from now on."""
+        """Return whether enough is left for the `promised` uses if the parts are used from now on for
+        `length` seconds.
+        """
         rest = self._all.copy()
         for others, at, other_length in promised:
             start = max(at, self._now)
@@ -138,7 +146,7 @@ class FlavorCapacity:
         return rest.fits_at(self._need(parts), length, self._now)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
-        """Return whether enough is free in total, but not on single machines."""
+        """Return whether enough for the parts is free in total, but not on single machines."""
         if not self._has_nodes or not self._offers(parts):
             return False
         if not self._all.fits_at(self._need(parts), 0.0, now):
@@ -146,7 +154,9 @@ class FlavorCapacity:
         return self._pack(parts, now, now) is None
 
     def take(self, parts: tuple[Part, ...], slot: Slot, length: float) -> None:
-        """Subtract the needs of the parts during a slot."""
+        """Subtract the needs of the parts from the free resources, from the start of the slot for `length`
+        seconds.
+        """
         end = slot.at + length
         self._all.take(self._need(parts), slot.at, end)
         rank = 0
@@ -160,7 +170,7 @@ class FlavorCapacity:
                 rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
 
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
-        """Count a running gang from now on. With sign -1, the resources that it holds are given back."""
+        """Subtract the resources of a running gang from now until `until`. With sign -1, give them back."""
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
@@ -176,9 +186,9 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Subtract the needs of the parts from now on.
+        """Subtract the needs of the parts from now on, for ever.
 
-        Resources that are not free yet are taken once they become free.
+        Needs that are not free now are subtracted from resources that become free later.
         """
         self._all.take(self._need(parts), now, math.inf)
 
@@ -191,7 +201,9 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether the flavor has the labels and the resources that the parts need, as far as known."""
+        """Return whether the flavor has the labels and the resources that the parts need, as far as they
+        are known.
+        """
         labels = self.flavor.labels
         if labels and any(
             labels.get(key, value) != value for part in parts for key, value in part.where.selector
@@ -227,7 +239,7 @@ class FlavorCapacity:
         return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
-        """Return the resources that stay free on each machine between two times."""
+        """Return a room for each machine, with the resources that stay free on it between the two times."""
         rooms = self._rooms.get((start, end))
         if rooms is None:
             if len(self._rooms) >= _MOST_ROOMS:

@@ -13,14 +13,14 @@ _PATIENCE: Final = 3600.0
 After that, it may never end.
 """
 _SECONDS: Final = 1.0
-"""The time that a gang that is being stopped is planned to hold its resources."""
+"""The seconds for which a gang that is being stopped is planned to hold its resources."""
 
 
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return the snapshot without the stops that may never end: their gangs count as running on.
+    """Return the snapshot without the stops that may never end: the gangs that they stop count as running on.
 
-    These gangs have no stake, so they are not stopped again. The waiting jobs for which they were stopped
-    lose their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
+    These gangs get no stake, so they are not stopped again. The waiting jobs for which they were stopped lose
+    their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
     """
     hung = {
         job_id: stake.leaves_for
@@ -51,7 +51,7 @@ def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
 
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
-    """Return the gangs of `running` that are being stopped for waiting jobs, by waiting job."""
+    """Return the gangs of `running` that are being stopped for waiting jobs, by the id of the waiting job."""
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():
         if stake.leaves_for and job_id in running:
@@ -60,9 +60,10 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 
 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
-    """Return the running gangs, with a planned end at once for gangs that are being stopped.
+    """Return the running gangs.
 
-    If there are no claims, only gangs that continue in another size get this end.
+    Gangs that are being stopped are changed so that their planned end is at once. If there are no claims,
+    only those of them that continue in another size are changed.
     """
     leaving = [
         run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on

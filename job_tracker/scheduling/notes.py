@@ -50,7 +50,7 @@ class NoteKeeper:
     def __init__(
         self, store: SchedulingStore, term: Term | None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write under the leader's term."""
+        """The notes are written with `term`, the leader's term."""
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
@@ -82,17 +82,19 @@ class NoteKeeper:
         self._written = self._decided = written
 
     def decided(self, plan: Plan, board: Board) -> None:
-        """Keep the reservations of a plan, which replace earlier reservations."""
+        """Keep the reservations of a plan as the board's promises, in place of earlier ones."""
         board.promises.clear()
         board.promises.update({each.job_id: each.promise for each in plan.reserved})
         self._decided = {each.job_id: each for each in plan.reserved}
 
     def has_changed(self) -> bool:
-        """Return whether reservations differ from the written reservations."""
+        """Return whether the kept reservations differ from those that were written last."""
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
-        """Write the changed notes in one transaction."""
+        """Write the changed notes in one transaction; those about usage and learned waits only
+        `with_usage`.
+        """
         async with self._writing:
             await self._write(board, with_usage=with_usage)
 
@@ -133,7 +135,7 @@ class NoteKeeper:
 
 
 async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
-    """Return the reservation of a waiting job, if it has one."""
+    """Return the reservation of a waiting job, from its note; None if it has none."""
     text = await store.scheduling_note(WAITING, str(job_id))
     return _read(_RESERVED, text) if text is not None else None
 

@@ -32,7 +32,11 @@ Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
-    """Return an order of victims. In the own queue, the lowest priority comes first, then the least loss."""
+    """Return the order in which victims are tried: those that lose least first.
+
+    Among jobs of the waiting job's own queue, the lowest priority comes first. `own_first` puts these jobs
+    before others. With `by_instance`, the loss per instance counts.
+    """
 
     def key(victim: Victim) -> tuple[float, ...]:
         is_own = victim.why is PreemptionReason.PRIORITY
@@ -64,9 +68,10 @@ def preemptions(
 ) -> tuple[Preempt, ...]:
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
-    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
-    If stopping all of them is not enough for a waiting job, none are stopped for the jobs behind it. With
-    many queues, a pass considers the first queues in the order, and a few of the others in turn.
+    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next
+    one. If a waiting job could not start even if all its possible victims were stopped, no jobs are stopped
+    for the jobs behind it in the queue. With many queues, a pass considers the first queues in the order, and
+    a few of the others in turn.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -93,13 +98,13 @@ def preemptions(
 
 
 def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
-    """Return the rules of a queue."""
+    """Return the preemption rules of a queue; the default rules for an unknown queue."""
     known = snapshot.queues.get(queue)
     return known.preemption if known is not None else PreemptionRules()
 
 
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
-    """Return the waiting gangs for which others may be stopped.
+    """Return the waiting gangs for which other gangs may be stopped.
 
     Gangs within guaranteed quotas come first.
     """
@@ -156,7 +161,7 @@ class _Stoppable:
         return self._number > 0
 
     def on(self, flavors: Iterable[str]) -> Iterator[tuple[str, str, Collection[Running]]]:
-        """Yield each flavor and queue with the jobs that run there."""
+        """Yield each of the flavors and each queue, with the stoppable jobs that run there."""
         for flavor in flavors:
             for queue, runs in self._runs[flavor].items():
                 yield flavor, queue, runs.values()
@@ -173,7 +178,7 @@ class _Stoppable:
         return known
 
     def remove(self, run: Running) -> None:
-        """Leave out a job that is stopped now."""
+        """Leave out a job from now on, since it was chosen to be stopped."""
         del self._runs[run.allocation.flavor][run.gang.queue][run.gang.job_id]
 
 
@@ -184,9 +189,9 @@ def _victims(
     gang: Gang,
     orders: Sequence[Order],
 ) -> list[Preempt] | None:
-    """Return the jobs to stop for a gang, and count the gang as started.
+    """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
-    None: stopping all jobs is not enough.
+    None: even stopping all jobs is not enough.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
@@ -260,13 +265,13 @@ def _candidates(
 
 
 def _shared(needs: Resources, run: Running) -> Resources:
-    """Return the needs, restricted to the resources that a running job holds."""
+    """Return the needs of those resources that the running job holds."""
     held = used_by(run)
     return {name: amount for name, amount in needs.items() if held.get(name)}
 
 
 def is_protected(rules: PreemptionRules, run: Running, stake: Stake, now: float) -> bool:
-    """Return whether the rules of its queue forbid stopping a job for others."""
+    """Return whether `rules`, the rules of the running job's queue, forbid stopping it for other jobs."""
     return (
         stake.preemptions >= rules.max_preemptions
         or now - run.started_at < rules.min_runtime

@@ -10,8 +10,8 @@ from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
 Claim: TypeAlias = tuple[int, int]
-"""A waiting job for which another was stopped, and the number of attempts that the waiting job had made at
-that time.
+"""The id of a waiting job for which another job was stopped, and the number of attempts that the waiting
+job had made at that time.
 """
 
 
@@ -52,7 +52,7 @@ class PreemptionView:
         self._attempts.clear()
 
     def shift(self, seconds: float) -> None:
-        """Move all times by the amount by which the clock was set."""
+        """Move all times in this view by `seconds`, by which the clock was set."""
         for job_id, stake in self.stakes.items():
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
@@ -81,7 +81,10 @@ class PreemptionView:
             self._given_way.pop(job.id, None)
 
     def observe(self, job: Job) -> None:
-        """Update a running job, perhaps with newer progress. An older version of the job is ignored."""
+        """Update this view from a running job, which may have newer progress.
+
+        An older version of the job is ignored.
+        """
         known = self._versions.get(job.id)
         if job.state.is_live and known is not None and job.version >= known:
             self.read(job)
@@ -136,7 +139,10 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return the preemption of a job that is stopped or waits again, even if its ending was replaced."""
+    """Return the preemption of a job that is being stopped or waits again; None if it was not preempted.
+
+    It is found even if another ending has replaced the preemption.
+    """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop
@@ -152,8 +158,9 @@ def claims_of(
     """Return the waiting jobs that start before all others, in this order.
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
-    of instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of
-    attempts that waiting jobs have made. `left` are the claims of stopped jobs that have ended.
+    of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the
+    number of attempts that each waiting job has made. `left` are the claims for which jobs were stopped that
+    have ended since.
     """
     if not given_way and not left:
         return []

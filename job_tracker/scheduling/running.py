@@ -21,7 +21,7 @@ class Held:
     """The amounts by resource."""
 
     def count(self, gangs: int, needs: Mapping[str, int]) -> None:
-        """Add a gang (1) or remove one (-1)."""
+        """Add a gang with these needs (`gangs` is 1), or remove one (-1)."""
         self.gangs += gangs
         for name, amount in needs.items():
             self.amounts[name] = self.amounts.get(name, 0) + gangs * amount
@@ -47,7 +47,7 @@ class RunningGangs(Mapping[int, Running]):
     """The running gangs by job. The cost of reading their total use does not depend on their number."""
 
     def __init__(self, runs: Iterable[Running] = ()) -> None:
-        """Start with some gangs."""
+        """Start with the gangs `runs`."""
         self._runs: dict[int, Running] = {}
         self._held: dict[str, dict[str, Held]] = {}
         self._flavors: dict[str, _OnFlavor] = {}
@@ -71,7 +71,7 @@ class RunningGangs(Mapping[int, Running]):
             known.jobs.add(job_id)
 
     def remove(self, job_id: int) -> Running | None:
-        """Remove a gang if it is there, and return it."""
+        """Remove the gang of a job, and return it; None if it does not run."""
         run = self._runs.pop(job_id, None)
         if run is None:
             return None
@@ -152,7 +152,7 @@ _time = itemgetter(0)
 
 
 def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
-    """Return the gangs with their total use. The total is counted now if `running` does not have it."""
+    """Return `running` with the total use of the gangs, which is counted now if it is not known."""
     return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
 
 
@@ -172,7 +172,7 @@ def trainers_of(run: Running) -> int:
 
 
 def resized(run: Running, trainers: int) -> Running:
-    """Return a gang with another number of trainers.
+    """Return the gang with this number of trainers.
 
     With fewer trainers, the highest ranks are left out. With more trainers, the gang's machines are no longer
     known.

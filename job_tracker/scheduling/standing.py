@@ -1,4 +1,6 @@
-"""Computes the used capacity after all stopped jobs are gone, and whether a waiting gang then fits."""
+"""Computes the capacity that is in use once all stopped jobs are gone, and whether a waiting gang then
+fits.
+"""
 
 from collections.abc import Collection, Iterable
 
@@ -17,7 +19,7 @@ class Standing:
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Count the gangs that run and that are about to run."""
+        """Count the gangs that run, and those that the plan starts."""
         self._snapshot, self._now = snapshot, now
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
@@ -52,7 +54,7 @@ class Standing:
         return [name for name in gang.flavors or self._capacity if name in self._capacity]
 
     def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
-        """Return whether a gang of a queue could start."""
+        """Return whether a gang of the queue, with these parts and total needs, could start on the flavor."""
         return (
             self._tree.blocker(queue, flavor, needs) is None
             and not self.is_full(queue)
@@ -66,7 +68,8 @@ class Standing:
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources, *, against: str | None = None) -> bool:
-        """Return whether the guarantee of the queue, or of one of its parents, also covers the gang.
+        """Return whether the guarantee of the queue, or of one of its parents, is also enough for these
+        needs.
 
         Parents that the queue shares with `against` do not count.
         """
@@ -75,10 +78,11 @@ class Standing:
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in nodes)
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
+        """Return whether the queue uses quota that is guaranteed to the queue `other` or to one of its
+        parents.
 
-        In this case, the queue exceeds its own guarantee. Each of its parents that is not a parent of `other`
-        also exceeds its guarantee.
+        In this case, the queue exceeds its own guarantee, and so does each of its parents that is not a
+        parent of `other`.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
@@ -101,7 +105,7 @@ class Standing:
             self._capacity[flavor].count(run, self._now, sign)
 
     def leave(self, run: Running, shrunk: Running | None) -> None:
-        """Count a gang as stopped, except for the trainers with which it continues."""
+        """Count a running gang as stopped. If it continues with fewer trainers, count it as `shrunk`."""
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)

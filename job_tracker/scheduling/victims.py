@@ -22,7 +22,8 @@ _LOOKS_AHEAD: Final = 86_400.0
 
 
 def price(run: Running, stake: Stake, now: float) -> float:
-    """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
+    """Return the price by which victims are compared, in instance-seconds: the cost of a stop now, and its
+    later effects.
 
     For each earlier stop, the price has the job's startup once more, since each stop uses up one of
     `max_preemptions`. Otherwise, jobs that lose little would soon reach that limit, and only jobs that lose
@@ -51,18 +52,18 @@ class Victim:
 
     @property
     def instances(self) -> int:
-        """Return how many instances the job holds."""
+        """The number of instances that the job holds."""
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:
-        """Return the gang with fewer trainers."""
+        """Return the running job with this smaller number of trainers."""
         return resized(self.run, trainers)
 
 
 class Search:
     """The search for the victims of one gang.
 
-    The victims are enough if the gang then fits on one of its flavors.
+    The victims are enough if the gang fits on one of its flavors once they are stopped.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims; None if there are not enough.
+        """Return enough of the victims, each with the number of trainers that it keeps; None if all are not
+        enough.
 
         The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
         made smaller.
@@ -109,7 +111,7 @@ class Search:
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back victims that are not needed, beginning with the last.
+        """Put back victims that are not needed after all, beginning with the last one.
 
         Elastic victims are put back in the largest possible size.
         """

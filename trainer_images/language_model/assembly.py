@@ -79,7 +79,7 @@ class Learner:
 
     @property
     def stage(self) -> PipeDream | None:
-        """The stage of an asynchronous pipeline."""
+        """The stage of an asynchronous pipeline; None for other layouts."""
         return self._passes if isinstance(self._passes, PipeDream) else None
 
     def find_gradients(self, share: Batch, position: Position) -> float | None:
@@ -96,14 +96,14 @@ class Learner:
         return self._share(self._passes.judge(self._own(batch)))
 
     def timeline(self) -> dict[str, Any] | None:
-        """Return the measured passes of the pipeline, see `pass_times`; None without measured passes.
+        """Return the measured passes of the pipeline (see `pass_times`); None if none were measured.
 
         Every process must call this.
         """
         return self._passes.timeline() if isinstance(self._passes, Pipelined | PipeDream) else None
 
     def _own(self, batch: Batch) -> Batch:
-        """Return this data rank's share of the batch."""
+        """Return this data rank's share of the whole group's batch."""
         ranks, rank = self._mesh.size(DATA), self._mesh.rank(DATA)
         return Batch(*(half.chunk(ranks)[rank] for half in batch))
 

@@ -85,7 +85,7 @@ class Layout:
     standby: bool = False
     """Whether each parameter server has a standby."""
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
-    """The gradients that a parameter server waits for."""
+    """The rule for which gradients a parameter server waits before an update."""
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
     speculate_after: int = SPECULATE_AFTER
@@ -93,7 +93,7 @@ class Layout:
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
-    """λ of SYNCHRONY=delay_compensated."""
+    """The factor λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
     heads: int = 4
     width: int = 64

@@ -20,7 +20,7 @@ class LocalWeights:
     """The weights of a rank, and the schedule of their averages."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mesh: Mesh, every: int) -> None:
-        """`every`: the number of steps between two averages (LOCAL_STEPS)."""
+        """`every` is the number of steps between two averages (LOCAL_STEPS)."""
         self._model = model
         self._optimizer = optimizer
         self._mesh = mesh

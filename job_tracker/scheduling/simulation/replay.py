@@ -64,7 +64,7 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    The outcome of a job that the policy never starts has no start. `more` adds further jobs during the
+    If the policy never starts a job, its record has no start. `more` is asked for further jobs during the
     simulation, as long as jobs run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
@@ -151,7 +151,10 @@ class _Replay:
         self._hold(Running(self._gang_of(job_id), begun.allocation, attempt.begun_at), attempt, BEGIN)
 
     def _next(self, wake: float | None) -> float | None:
-        """Return the time of the next event. None: there are no further events."""
+        """Return the time of the next event; None if there is none.
+
+        `wake` is the time at which the policy wants to plan.
+        """
         times = [each[0][0] for each in (self._ends, self._evictions, self._leaves) if each]
         if self._coming < len(self._records):
             times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
@@ -179,7 +182,7 @@ class _Replay:
                 self._leave(job_id, at)
 
     def _leave(self, job_id: int, at: float) -> None:
-        """Let a job that was stopped wait again, at its earlier place."""
+        """Let a job that was stopped leave its machines at this time, and wait again at its earlier place."""
         attempt = self._attempts[job_id]
         stop = self._given_way[job_id]
         self._release(job_id, at, attempt.lost(stop.noticed_at, at))
@@ -195,7 +198,9 @@ class _Replay:
         return job_id in self._running and self._attempts[job_id].number == number
 
     def _release(self, job_id: int, at: float, lost: float) -> None:
-        """Give back the resources that an attempt holds, and record the attempt."""
+        """Give back the resources that the job's attempt holds, and record the attempt with its lost
+        seconds.
+        """
         running = self._running.remove(job_id)
         assert running is not None
         self._count(running, -1, at)
@@ -298,7 +303,7 @@ class _Replay:
         return {job_id: stop.preemption for job_id, stop in self._given_way.items() if stop.preemption}
 
     def _number(self, job_id: int) -> int:
-        """Return how many attempts a job has made."""
+        """Return the number of attempts that a job has made."""
         attempt = self._attempts.get(job_id)
         return attempt.number if attempt is not None else 0
 
@@ -345,7 +350,7 @@ class _Replay:
         self._hold(running, attempt, now)
 
     def _hold(self, running: Running, attempt: Attempt, now: float) -> None:
-        """Start a gang. It ends at once if it has already run longer than its job's run time."""
+        """Let a gang hold its resources from now on, and plan its end, which may be at once."""
         job_id = running.gang.job_id
         self._attempts[job_id] = attempt
         self._running.add(running)
@@ -359,7 +364,7 @@ class _Replay:
                 heappush(self._evictions, (lost_at, job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
-        """Take the resources that a gang uses, or give them back."""
+        """Take the resources that a gang uses (`sign` is 1), or give them back (-1)."""
         queue, flavor = running.gang.queue, running.allocation.flavor
         free, used = self._free.get(flavor, {}), used_by(running)
         for resource in free.keys() & used.keys():
@@ -377,8 +382,9 @@ class _Replay:
 
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
-    """Return the speed of an elastic job with its present trainers, relative to the speed to which its run
-    time refers.
+    """Return the speed of a job with this allocation, relative to the speed to which its run time refers.
+
+    Only elastic jobs have another speed than 1.
     """
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked
