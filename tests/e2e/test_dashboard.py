@@ -135,10 +135,12 @@ async def test_the_dashboard_works_in_a_browser(site: Site, shared: Site, browse
         await page.goto("/jobs")
         for look in LOOKS:
             await take_on(page, look)
-            assert await page.locator("[name=algorithm]").is_visible() == (look is WIDE_AND_LIGHT)
+            await expect(page.locator("[name=algorithm]")).to_be_visible(visible=look is WIDE_AND_LIGHT)
     async with opened(browser, shared) as page:
-        await submit_by_the_form(page)
-        await follow_changes(page, shared)
+        async with asyncio.timeout(SECONDS_FOR_A_VIEW):
+            await submit_by_the_form(page)
+        async with asyncio.timeout(SECONDS_FOR_A_VIEW):
+            await follow_changes(page, shared)
 
 
 async def violations(page: Page, path: str, look: tuple[int, str]) -> list[tuple[object, ...]]:
