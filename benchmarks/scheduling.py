@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from benchmarks.support import Row, run_alone
 from job_tracker.scheduling.board import advanced
+from job_tracker.scheduling.leaving import Stakes
 from job_tracker.scheduling.model import (
     Allocation,
     Expected,
@@ -55,7 +56,7 @@ class _World:
         self.running = RunningGangs()
         self.usage: dict[str, Usage] = {}
         self.promises: dict[int, Promise] = {}
-        self.stakes: dict[int, Stake] = {}
+        self.stakes = Stakes()
         self.claims: list[int] = []
 
     def snapshot(self) -> Snapshot:
@@ -73,7 +74,7 @@ class _World:
     def end(self, job_id: int) -> None:
         """End a running job."""
         self.running.remove(job_id)
-        del self.stakes[job_id]
+        self.stakes.pop(job_id)
 
     def stop(self, job_ids: Iterable[int], for_job: int, now: float) -> None:
         """Begin to stop running jobs for a waiting job."""

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from job_tracker.domain.history import Preemption
 from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.leaving import Stakes
 from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
@@ -24,7 +25,7 @@ class PreemptionView:
     """
 
     def __init__(self) -> None:
-        self.stakes: dict[int, Stake] = {}
+        self.stakes = Stakes()
         """The stakes of running jobs."""
         self.preempted: set[int] = set()
         """Waiting jobs that were preempted."""
@@ -53,7 +54,7 @@ class PreemptionView:
 
     def shift(self, seconds: float) -> None:
         """Move all times by the amount by which the clock was set."""
-        for job_id, stake in self.stakes.items():
+        for job_id, stake in [*self.stakes.items()]:
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
             self._times[job_id] = {stored: at + seconds for stored, at in self._times[job_id].items()}
@@ -96,7 +97,7 @@ class PreemptionView:
         self._startups.forget(job_id)
 
     def _stop_running(self, job_id: int) -> None:
-        self.stakes.pop(job_id, None)
+        self.stakes.pop(job_id)
         self._times.pop(job_id, None)
         self._versions.pop(job_id, None)
 

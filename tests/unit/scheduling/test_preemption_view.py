@@ -102,7 +102,7 @@ def test_a_claim_lasts_from_the_decision_until_the_job_starts() -> None:
     view = view_of(preemptor, victim)
     assert view.claims(waiting(preemptor)) == [2]
     view.read(back(victim))
-    assert (view.claims(waiting(preemptor, victim)), view.stakes) == ([2], {})
+    assert (view.claims(waiting(preemptor, victim)), dict(view.stakes)) == ([2], {})
     assert view.preempted == {1}
     view.read(preemptor.admitted(NOON))
     assert view.claims(waiting(victim)) == []
@@ -145,7 +145,7 @@ def test_a_claim_lasts_although_the_victim_ends_during_its_notice(state: JobStat
         stake = view.stakes[1]
         assert (stake.is_leaving, stake.leaves_for, stake.goes_on) == (True, 2, 0)
         view.read(back(others))
-        assert (view.claims(waiting(preemptor)), view.stakes) == ([2], {})
+        assert (view.claims(waiting(preemptor)), dict(view.stakes)) == ([2], {})
         view.read(preemptor.admitted(NOON))
         assert view.claims(waiting()) == []
         again = running(2).ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON)
