@@ -6,7 +6,7 @@ A later leader continues with these notes, and every replica answers from them.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
+from job_tracker.scheduling.preemption_view import Claim
 from job_tracker.scheduling.use_history import (
     OF_PROJECTS,
     OF_QUEUES,
@@ -33,6 +34,9 @@ WAITING: Final = "waiting"
 """The kind of the notes about reservations and reasons of waiting jobs. Their keys are the jobs."""
 WAITS: Final = "waits"
 """The kind of the note about learned waits, which has a single key."""
+CLAIMS: Final = "claims"
+"""The kind of the notes about claims. Their keys are the claims: a job and a number of attempts."""
+_CLAIMED: Final = "claimed"
 _ALL: Final = "all"
 _UNSURE: Final = ""
 """Stands for a text while it is unknown which text the store has."""
@@ -81,6 +85,25 @@ class NoteKeeper:
                 written[reserved.job_id] = reserved
         self._written = self._decided = written
 
+    async def restore_claims(self, board: Board) -> None:
+        """Add the noted claims to the board, after the board has read the jobs.
+
+        A claim is noted before a job leaves that was stopped for it. So no claim is missed, even if this job
+        leaves while jobs are read.
+        """
+        texts = await self._store.scheduling_notes(CLAIMS)
+        self._kept |= {(CLAIMS, key): text for key, text in texts.items()}
+        board.preemption.note(_claims_in(texts))
+
+    async def keep_claim(self, claim: Claim) -> None:
+        """Write a claim, if it is not written yet."""
+        place = (CLAIMS, _key_of(claim))
+        async with self._writing:
+            if self._kept.get(place) != _CLAIMED:
+                self._kept[place] = _UNSURE
+                await self._store.keep_scheduling_notes({place: _CLAIMED}, term=self._term)
+                self._kept[place] = _CLAIMED
+
     def decided(self, plan: Plan, board: Board) -> None:
         """Keep the reservations of a plan, which replace earlier reservations."""
         board.promises.clear()
@@ -99,6 +122,9 @@ class NoteKeeper:
     async def _write(self, board: Board, *, with_usage: bool) -> None:
         decided = self._decided
         wanted = {(WAITING, str(job_id)): _text_of(_RESERVED, each) for job_id, each in decided.items()}
+        wanted |= {
+            (CLAIMS, _key_of(claim)): _CLAIMED for claim in board.preemption.claims_to_note(board.waiting)
+        }
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
@@ -109,7 +135,7 @@ class NoteKeeper:
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # learned waits are never removed
+        replaced = {WAITING, CLAIMS, *([USAGE] if with_usage else [])}  # learned waits are never removed
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         for history in self._histories if with_usage else ():
             changed |= {(history.kind, key): None for key in history.outdated()}
@@ -145,12 +171,16 @@ class Notes:
     usage: Mapping[str, Usage]
     reserved: Mapping[int, Reserve]
     rule: WaitRule
+    claims: Sequence[Claim]
 
 
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
     """Return the notes, without notes of another version that this version cannot read."""
-    usage, waiting, waits = await asyncio.gather(
-        usage_of_queues(store), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
+    usage, waiting, waits, claims = await asyncio.gather(
+        usage_of_queues(store),
+        store.scheduling_notes(WAITING),
+        store.scheduling_note(WAITS, _ALL),
+        store.scheduling_notes(CLAIMS),
     )
     learned = WaitTimes()
     learned.restore(waits or "")
@@ -159,6 +189,7 @@ async def notes_of(store: SchedulingStore, now: float) -> Notes:
         usage,
         {each.job_id: each for each in reserved if each is not None},
         learned.rule(now),
+        _claims_in(claims),
     )
 
 
@@ -167,6 +198,16 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
     notes = await store.scheduling_notes(USAGE)
     read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
     return {queue: usage for queue, usage in read.items() if usage is not None}
+
+
+def _claims_in(texts: Mapping[str, str]) -> list[Claim]:
+    """Return the noted claims, without notes of another version that this version cannot read."""
+    numbers = [key.split(" ") for key in texts]
+    return [(int(each[0]), int(each[1])) for each in numbers if len(each) == 2 and "".join(each).isdecimal()]
+
+
+def _key_of(claim: Claim) -> str:
+    return f"{claim[0]} {claim[1]}"
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:

@@ -1,6 +1,6 @@
 """The facts by which the planner stops jobs for others. All these facts follow from stored jobs."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -19,9 +19,8 @@ that time.
 class PreemptionView:
     """The stakes of running jobs, and the claims of waiting jobs.
 
-    A later leader computes the same values. Claims are not stored separately: each preempted job names the
-    job for which it was stopped. If a preempted job has ended, the claim on its resources is lost with the
-    leader.
+    A later leader computes the same values: each preempted job names the job for which it was stopped. Claims
+    are also noted in the store, since a preempted job may end or be deleted before the waiting job starts.
     """
 
     def __init__(self) -> None:
@@ -38,7 +37,7 @@ class PreemptionView:
         """The preemptions of jobs that are being stopped, or that have not run again since they were
         stopped."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs, if the jobs that were stopped for them have ended since."""
+        """The noted claims, and the claims for which jobs were stopped that have ended since."""
         self._attempts: dict[int, int] = {}
         """The number of attempts that a waiting job has made, if it has made any."""
 
@@ -101,10 +100,18 @@ class PreemptionView:
         self._times.pop(job_id, None)
         self._versions.pop(job_id, None)
 
+    def note(self, claims: Iterable[Claim]) -> None:
+        """Add claims that are noted in the store. Claims that no longer hold are ignored."""
+        self._left.update(claims)
+
     def claims(self, waiting: Waiting) -> list[int]:
         """Return the waiting jobs that start before all others; see claims_of."""
         self._left = {each for each in self._left if waiting.get(each[0]) is not None}
         return claims_of(self._given_way, self._attempts, waiting, self._left)
+
+    def claims_to_note(self, waiting: Waiting) -> list[Claim]:
+        """Return the claims of waiting jobs for which others were stopped."""
+        return first_claims(self._given_way, self._attempts, waiting, self._left)
 
     def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
         """Return the waiting jobs that continue in another size; see going_on_of."""
@@ -158,13 +165,23 @@ def claims_of(
     """
     if not given_way and not left:
         return []
-    first = {
-        by_job: -gang.priority
-        for by_job, attempt in {*left, *((each.by_job, each.by_attempt) for each in given_way.values())}
-        if (gang := waiting.get(by_job)) is not None and attempts.get(by_job, 0) == attempt
-    }
-    going_on = going_on_of(given_way, waiting).keys() - first.keys()
-    return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on)]
+    first = [job_id for job_id, _ in first_claims(given_way, attempts, waiting, left)]
+    return [*first, *sorted(going_on_of(given_way, waiting).keys() - {*first})]
+
+
+def first_claims(
+    given_way: Mapping[int, Preemption],
+    attempts: Mapping[int, int],
+    waiting: Waiting,
+    left: Collection[Claim],
+) -> list[Claim]:
+    """Return the claims of jobs for which others were stopped, in the order of `claims_of`."""
+    found: list[tuple[int, int, int]] = []
+    for job_id, attempt in {*left, *((each.by_job, each.by_attempt) for each in given_way.values())}:
+        gang = waiting.get(job_id)
+        if gang is not None and attempts.get(job_id, 0) == attempt:
+            found.append((-gang.priority, job_id, attempt))
+    return [(job_id, attempt) for _, job_id, attempt in sorted(found)]
 
 
 def going_on_of(given_way: Mapping[int, Preemption], waiting: Waiting) -> dict[int, GoingOn]:
