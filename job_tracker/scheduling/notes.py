@@ -6,7 +6,7 @@ A later leader continues with these notes, and every replica answers from them.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -35,8 +35,7 @@ WAITING: Final = "waiting"
 WAITS: Final = "waits"
 """The kind of the note about learned waits, which has a single key."""
 CLAIMS: Final = "claims"
-"""The kind of the notes about claims. Their keys are the claims: a job and a number of attempts."""
-_CLAIMED: Final = "claimed"
+"""The kind of the notes about claims of waiting jobs. Their keys are the jobs that were stopped for them."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
 """Stands for a text while it is unknown which text the store has."""
@@ -95,14 +94,14 @@ class NoteKeeper:
         self._kept |= {(CLAIMS, key): text for key, text in texts.items()}
         board.preemption.note(_claims_in(texts))
 
-    async def keep_claim(self, claim: Claim) -> None:
-        """Write a claim, if it is not written yet."""
-        place = (CLAIMS, _key_of(claim))
+    async def keep_claim(self, job_id: int, claim: Claim) -> None:
+        """Write the claim for which a job was stopped, if it is not written yet."""
+        place, text = (CLAIMS, str(job_id)), _text_of_claim(claim)
         async with self._writing:
-            if self._kept.get(place) != _CLAIMED:
+            if self._kept.get(place) != text:
                 self._kept[place] = _UNSURE
-                await self._store.keep_scheduling_notes({place: _CLAIMED}, term=self._term)
-                self._kept[place] = _CLAIMED
+                await self._store.keep_scheduling_notes({place: text}, term=self._term)
+                self._kept[place] = text
 
     def decided(self, plan: Plan, board: Board) -> None:
         """Keep the reservations of a plan, which replace earlier reservations."""
@@ -122,9 +121,8 @@ class NoteKeeper:
     async def _write(self, board: Board, *, with_usage: bool) -> None:
         decided = self._decided
         wanted = {(WAITING, str(job_id)): _text_of(_RESERVED, each) for job_id, each in decided.items()}
-        wanted |= {
-            (CLAIMS, _key_of(claim)): _CLAIMED for claim in board.preemption.claims_to_note(board.waiting)
-        }
+        claims = board.preemption.claims_to_note(board.waiting)
+        wanted |= {(CLAIMS, str(job_id)): _text_of_claim(claim) for job_id, claim in claims.items()}
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
@@ -171,7 +169,8 @@ class Notes:
     usage: Mapping[str, Usage]
     reserved: Mapping[int, Reserve]
     rule: WaitRule
-    claims: Sequence[Claim]
+    claims: Mapping[int, Claim]
+    """The claims of waiting jobs, by the job that was stopped."""
 
 
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
@@ -200,13 +199,17 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
     return {queue: usage for queue, usage in read.items() if usage is not None}
 
 
-def _claims_in(texts: Mapping[str, str]) -> list[Claim]:
+def _claims_in(texts: Mapping[str, str]) -> dict[int, Claim]:
     """Return the noted claims, without notes of another version that this version cannot read."""
-    numbers = [key.split(" ") for key in texts]
-    return [(int(each[0]), int(each[1])) for each in numbers if len(each) == 2 and "".join(each).isdecimal()]
+    found: dict[int, Claim] = {}
+    for key, text in texts.items():
+        by_job, _, attempt = text.partition(" ")
+        if key.isdecimal() and by_job.isdecimal() and attempt.isdecimal():
+            found[int(key)] = (int(by_job), int(attempt))
+    return found
 
 
-def _key_of(claim: Claim) -> str:
+def _text_of_claim(claim: Claim) -> str:
     return f"{claim[0]} {claim[1]}"
 
 

@@ -1,6 +1,6 @@
 """The facts by which the planner stops jobs for others. All these facts follow from stored jobs."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -36,8 +36,8 @@ class PreemptionView:
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or that have not run again since they were
         stopped."""
-        self._left: set[Claim] = set()
-        """The noted claims, and the claims for which jobs were stopped that have ended since."""
+        self._left: dict[int, Claim] = {}
+        """The claims of waiting jobs, by the job that was stopped and has ended since."""
         self._attempts: dict[int, int] = {}
         """The number of attempts that a waiting job has made, if it has made any."""
 
@@ -68,6 +68,7 @@ class PreemptionView:
                 self.preempted.add(job.id)
         elif job.state.is_live:
             self._attempts.pop(job.id, None)
+            self._left.pop(job.id, None)
             self.preempted.discard(job.id)
             self._startups.learn(job)
             self._versions[job.id] = job.version
@@ -91,7 +92,7 @@ class PreemptionView:
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:
-            self._left.add((preemption.by_job, preemption.by_attempt))
+            self._left[job_id] = (preemption.by_job, preemption.by_attempt)
         self._attempts.pop(job_id, None)
         self._startups.forget(job_id)
 
@@ -100,18 +101,28 @@ class PreemptionView:
         self._times.pop(job_id, None)
         self._versions.pop(job_id, None)
 
-    def note(self, claims: Iterable[Claim]) -> None:
-        """Add claims that are noted in the store. Claims that no longer hold are ignored."""
-        self._left.update(claims)
+    def note(self, claims: Mapping[int, Claim]) -> None:
+        """Add the claims that the store has, by stopped job.
+
+        A stopped job that still waits or runs names its claim itself.
+        """
+        for job_id, claim in claims.items():
+            if job_id not in self.stakes and job_id not in self._given_way:
+                self._left[job_id] = claim
 
     def claims(self, waiting: Waiting) -> list[int]:
         """Return the waiting jobs that start before all others; see claims_of."""
-        self._left = {each for each in self._left if waiting.get(each[0]) is not None}
-        return claims_of(self._given_way, self._attempts, waiting, self._left)
+        self._left = {job_id: each for job_id, each in self._left.items() if waiting.get(each[0]) is not None}
+        return claims_of(self._given_way, self._attempts, waiting, self._left.values())
 
-    def claims_to_note(self, waiting: Waiting) -> list[Claim]:
-        """Return the claims of waiting jobs for which others were stopped."""
-        return first_claims(self._given_way, self._attempts, waiting, self._left)
+    def claims_to_note(self, waiting: Waiting) -> dict[int, Claim]:
+        """Return the claims that hold, by stopped job."""
+        named = {job_id: (each.by_job, each.by_attempt) for job_id, each in self._given_way.items()}
+        return {
+            job_id: (by_job, attempt)
+            for job_id, (by_job, attempt) in (self._left | named).items()
+            if waiting.get(by_job) is not None and self._attempts.get(by_job, 0) == attempt
+        }
 
     def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
         """Return the waiting jobs that continue in another size; see going_on_of."""
@@ -165,23 +176,13 @@ def claims_of(
     """
     if not given_way and not left:
         return []
-    first = [job_id for job_id, _ in first_claims(given_way, attempts, waiting, left)]
-    return [*first, *sorted(going_on_of(given_way, waiting).keys() - {*first})]
-
-
-def first_claims(
-    given_way: Mapping[int, Preemption],
-    attempts: Mapping[int, int],
-    waiting: Waiting,
-    left: Collection[Claim],
-) -> list[Claim]:
-    """Return the claims of jobs for which others were stopped, in the order of `claims_of`."""
-    found: list[tuple[int, int, int]] = []
-    for job_id, attempt in {*left, *((each.by_job, each.by_attempt) for each in given_way.values())}:
-        gang = waiting.get(job_id)
-        if gang is not None and attempts.get(job_id, 0) == attempt:
-            found.append((-gang.priority, job_id, attempt))
-    return [(job_id, attempt) for _, job_id, attempt in sorted(found)]
+    first = {
+        by_job: -gang.priority
+        for by_job, attempt in {*left, *((each.by_job, each.by_attempt) for each in given_way.values())}
+        if (gang := waiting.get(by_job)) is not None and attempts.get(by_job, 0) == attempt
+    }
+    going_on = going_on_of(given_way, waiting).keys() - first.keys()
+    return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on)]
 
 
 def going_on_of(given_way: Mapping[int, Preemption], waiting: Waiting) -> dict[int, GoingOn]:

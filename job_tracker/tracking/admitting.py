@@ -203,7 +203,7 @@ class Admitting:
         """Note the claim of a waiting job before the end is written of an attempt that was stopped for it."""
         stop = before.ending.preemption if before.ending is not None else None
         if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:
-            await self._notes.keep_claim((stop.by_job, stop.by_attempt))
+            await self._notes.keep_claim(before.id, (stop.by_job, stop.by_attempt))
 
     def attempt_ended(self, job: Job) -> None:
         """Learn from an attempt that has ended."""

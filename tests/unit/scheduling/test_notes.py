@@ -85,18 +85,23 @@ async def test_a_claim_is_noted_until_the_waiting_job_starts(store: SqliteStore,
 
 
 async def test_a_claim_is_written_at_once_unless_it_is_written_already(store: SqliteStore) -> None:
-    first, second = NoteKeeper(store, None), NoteKeeper(store, None)
-    await first.keep_claim((7, 0))
-    await second.keep_claim((7, 1))
-    assert sorted((await notes_of(store, NOW)).claims) == [(7, 0), (7, 1)]
-    await store.keep_scheduling_notes(dict.fromkeys([(CLAIMS, "7 0"), (CLAIMS, "7 1")]))
-    await first.keep_claim((7, 0))
-    assert await store.scheduling_notes(CLAIMS) == {}, "it need not be written twice"
+    keeper = NoteKeeper(store, None)
+    await keeper.keep_claim(1, (7, 0))
+    await keeper.keep_claim(2, (7, 1))
+    assert (await notes_of(store, NOW)).claims == {1: (7, 0), 2: (7, 1)}
+    await store.keep_scheduling_notes({(CLAIMS, "1"): None})
+    await keeper.keep_claim(1, (7, 0))
+    await keeper.keep_claim(2, (8, 0))
+    assert (await notes_of(store, NOW)).claims == {2: (8, 0)}
 
 
-@pytest.mark.parametrize("key", ["", "7", "7 x", "7 1 2", "-7 1", "7  1"])
-async def test_a_claim_of_another_version_is_left_out(store: SqliteStore, board: Board, key: str) -> None:
-    await store.keep_scheduling_notes({(CLAIMS, key): "claimed"})
+@pytest.mark.parametrize(
+    ("key", "text"), [("", "7 0"), ("x", "7 0"), ("1", "7"), ("1", "7 x"), ("1", "7 0 0"), ("1", "-7 0")]
+)
+async def test_a_claim_of_another_version_is_left_out(
+    store: SqliteStore, board: Board, key: str, text: str
+) -> None:
+    await store.keep_scheduling_notes({(CLAIMS, key): text})
     keeper = NoteKeeper(store, None)
     board.read(new_job(7, spec(), NOON), NOW)
     await keeper.restore_claims(board)

@@ -153,6 +153,20 @@ def test_a_claim_lasts_although_the_victim_ends_during_its_notice(state: JobStat
         assert view.claims(waiting(again)) == [], "it has had its attempt"
 
 
+def test_a_noted_claim_counts_only_if_the_victim_does_not_run() -> None:
+    preemptor = queued(2)
+    view = view_of(preemptor, running(1))
+    view.note({1: (2, 0), 3: (9, 0)})
+    assert view.claims(waiting(preemptor)) == [], "job 1 runs again, and job 9 no longer waits"
+    view.note({4: (2, 1)})
+    assert view.claims(waiting(preemptor)) == [], "job 2 has made no attempt"
+    view.note({5: (2, 0)})
+    assert view.claims(waiting(preemptor)) == [2]
+    assert view.claims_to_note(waiting(preemptor)) == {5: (2, 0)}
+    view.read(running(5))
+    assert view.claims(waiting(preemptor)) == [], "the job that was stopped runs again"
+
+
 def test_a_victim_that_waits_again_after_a_failure_of_its_own_does_not_go_on_at_once() -> None:
     preemptor, victim = queued(2), gives_way(running(1), 2, trainers=2)
     failed = back(victim.decided(Ending(JobState.BACKOFF, NOON)))
