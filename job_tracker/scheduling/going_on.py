@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
-from job_tracker.scheduling.leaving import awaited_of, leaving_of
+from job_tracker.scheduling.leaving import awaited_of, leaving_of, stakes_of
 from job_tracker.scheduling.lengths import planned_end, planned_length
 from job_tracker.scheduling.model import Gang, GoingOn, Part, Resources, Running, Snapshot, Stake
 from job_tracker.scheduling.quotas import QuotaTree
@@ -45,8 +45,8 @@ class Kept:
 
         Their present capacity is reserved from their end, and additional capacity from now on.
         """
-        for job_id, stake in self._snapshot.stakes.items():
-            run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
+        for job_id, stake in stakes_of(self._snapshot).leaving.items():
+            run = self._soon_gone.get(job_id) if stake.goes_on else None
             if run is not None and (flavor := flavors.get(run.allocation.flavor)) is not None:
                 self._hold(run, stake, flavor, tree)
 

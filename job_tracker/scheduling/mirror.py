@@ -193,6 +193,7 @@ class Mirror:
             await self._follow(self._changes.take(), now)
         board = self._board
         board.usage.update(notes.usage)
+        board.preemption.note(notes.claims)
         board.promises = {job_id: each.promise for job_id, each in notes.reserved.items()}
         no_room = any(Reason.ROOM in each.reasons for each in notes.reserved.values())
         snapshot = board.snapshot(is_open=not no_room)

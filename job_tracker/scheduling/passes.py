@@ -28,7 +28,6 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.overtaking import Blocker, Overtaking, without_promise
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import running_gangs
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
@@ -54,7 +53,7 @@ class Pass:
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        running = running_gangs(soon_gone(snapshot, now))
+        running = soon_gone(snapshot, now)
         self._shares = Shares(
             *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
             *(running.held(), options.entry_penalty),

@@ -3,7 +3,7 @@
 All functions are pure.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeAlias
 
 from job_tracker.scheduling.model import (
@@ -18,7 +18,7 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Stake,
 )
-from job_tracker.scheduling.running import trainers_of, used_by
+from job_tracker.scheduling.running import running_gangs, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, price
@@ -77,8 +77,6 @@ def preemptions(
     if not wanted:
         return ()
     stoppable = _Stoppable(snapshot, now)
-    if not stoppable:
-        return ()
     standing = Standing(snapshot, plan, now)
     found: list[Preempt] = []
     closed: set[str] = set()
@@ -112,9 +110,8 @@ def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
         return []
     lowest: dict[str, int] = {}
     if any(queue.preemption.by_priority for queue in snapshot.queues.values()):
-        for run in snapshot.running.values():
-            known = lowest.get(run.gang.queue, run.gang.priority)
-            lowest[run.gang.queue] = min(known, run.gang.priority)
+        for name, by_flavor in running_gangs(snapshot.running).held().items():
+            lowest[name] = min(priority for each in by_flavor.values() for priority in each.priorities)
     claims = set(snapshot.claims)
     found: list[tuple[tuple[bool, bool, int, int], Gang]] = []
     for reserve in plan.reserved:
@@ -137,34 +134,36 @@ def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
 
 
 class _Stoppable:
-    """The running jobs that may be stopped, by flavor and queue.
+    """The running jobs that may be stopped, by queue and flavor.
 
     Protected jobs, and jobs that are already being stopped, are left out.
     """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
-        self._runs: dict[str, dict[str, dict[int, Running]]] = {each.name: {} for each in snapshot.flavors}
-        rules = {name: rules_of(snapshot, name) for name in snapshot.queues}
-        self._number = 0
-        self._stakes, self._now = snapshot.stakes, now
+        self._snapshot, self._now = snapshot, now
+        self._held = running_gangs(snapshot.running).held()
+        self._runs: dict[tuple[str, str], dict[int, Running]] = {}
+        """The jobs by queue and flavor, as far as they were asked for."""
         self._prices: dict[int, float] = {}
-        for job_id, run in snapshot.running.items():
-            queue, stake = run.gang.queue, snapshot.stakes.get(job_id)
-            on_flavor = self._runs.get(run.allocation.flavor)
-            if stake is None or stake.is_leaving or on_flavor is None:
-                continue
-            if not is_protected(rules.get(queue) or PreemptionRules(), run, stake, now):
-                on_flavor.setdefault(queue, {})[job_id] = run
-                self._number += 1
 
-    def __bool__(self) -> bool:
-        return self._number > 0
+    def on(self, queue: str, flavor: str) -> Collection[Running]:
+        """Return the jobs of a queue on a flavor."""
+        known = self._runs.get((queue, flavor))
+        if known is None:
+            rules, stakes = rules_of(self._snapshot, queue), self._snapshot.stakes
+            there = self._held.get(queue, {}).get(flavor)
+            known = self._runs[queue, flavor] = {
+                job_id: run
+                for job_id, run in (there.runs.items() if there is not None else ())
+                if (stake := stakes.get(job_id)) is not None
+                and not stake.is_leaving
+                and not is_protected(rules, run, stake, self._now)
+            }
+        return known.values()
 
-    def on(self, flavors: Iterable[str]) -> Iterator[tuple[str, str, Collection[Running]]]:
-        """Yield each of the flavors and each queue, with the stoppable jobs that run there."""
-        for flavor in flavors:
-            for queue, runs in self._runs[flavor].items():
-                yield flavor, queue, runs.values()
+    def queues_on(self, flavor: str) -> list[str]:
+        """Return the queues that run jobs on a flavor."""
+        return [queue for queue, by_flavor in self._held.items() if flavor in by_flavor]
 
     def price(self, run: Running) -> float:
         """Return the price of a job.
@@ -174,12 +173,12 @@ class _Stoppable:
         job_id = run.gang.job_id
         known = self._prices.get(job_id)
         if known is None:
-            known = self._prices[job_id] = price(run, self._stakes[job_id], self._now)
+            known = self._prices[job_id] = price(run, self._snapshot.stakes[job_id], self._now)
         return known
 
     def remove(self, run: Running) -> None:
-        """Leave out a job from now on, since it was chosen to be stopped."""
-        del self._runs[run.allocation.flavor][run.gang.queue][run.gang.job_id]
+        """Leave out a job that is stopped now."""
+        del self._runs[run.gang.queue, run.allocation.flavor][run.gang.job_id]
 
 
 def _victims(
@@ -239,11 +238,11 @@ def _candidates(
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[Victim] = []
     # If the queue already runs its largest number of jobs, its jobs on other flavors are in the way, too.
-    flavors = standing.flavors if standing.is_full(gang.queue) else [flavor]
-    for at, queue, runs in stoppable.on(flavors):
+    searched = standing.flavors if standing.is_full(gang.queue) else [flavor]
+    for at, queue in ((name, queue) for name in searched for queue in stoppable.queues_on(name)):
         is_own = rules.by_priority and queue == gang.queue
         borrows = reclaims and at == flavor and standing.borrows(queue, gang.queue, flavor, needs)
-        for run in runs if is_own or borrows else ():
+        for run in stoppable.on(queue, at) if is_own or borrows else ():
             if is_own and run.gang.priority < gang.priority:
                 why = PreemptionReason.PRIORITY
             elif borrows and standing.borrows(queue, gang.queue, flavor, _shared(needs, run)):

@@ -81,7 +81,9 @@ class Profile:
         return True
 
     def lowest(self, start: float, end: float) -> Vector:
-        """Return the smallest free amount of each resource between the times `start` and `end`."""
+        """Return the smallest free amount of each resource between two times."""
+        if start <= self._now and len(self._steps) == 1:
+            return tuple(self._free)  # nothing is reserved for later, so the amounts only grow
         times, columns = self._growing()
         first, last = self._between(start, end)
         places = [bisect_right(times, max(start, step)) - 1 for step in self._steps[first:last]]

@@ -13,6 +13,7 @@ from typing import Final
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
 from job_tracker.scheduling.changes import path_of
 from job_tracker.scheduling.going_on import STOPPING
+from job_tracker.scheduling.leaving import stakes_of
 from job_tracker.scheduling.lengths import planned_end, planned_length, remaining
 from job_tracker.scheduling.model import (
     Gang,
@@ -49,7 +50,7 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
     due = [run for at, run in elastic if at <= now]
     if not due or not snapshot.is_open or plan.preempted:
         return (), later
-    if any(stake.leaves_for is not None for stake in snapshot.stakes.values()):
+    if any(stake.leaves_for is not None for stake in stakes_of(snapshot).leaving.values()):
         return (), later
     settled = {each.job_id for each in plan.admitted}
     settled |= {each.job_id for each in plan.reserved if Reason.LOST_CAPACITY in each.reasons}
@@ -62,9 +63,7 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
 
 def _elastic(snapshot: Snapshot) -> Iterator[Running]:
     """Yield the gangs that may change their size and are not being stopped."""
-    for job_id, run in snapshot.running.items():
-        if not 0 < run.gang.least < run.gang.parts[0].count:
-            continue
+    for job_id, run in running_gangs(snapshot.running).elastic.items():
         stake = snapshot.stakes.get(job_id)
         if stake is not None and not stake.is_leaving:
             yield run

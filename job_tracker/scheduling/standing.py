@@ -5,9 +5,10 @@ fits.
 from collections.abc import Collection, Iterable
 
 from job_tracker.scheduling.capacity import FlavorCapacity
+from job_tracker.scheduling.leaving import leaving_of
 from job_tracker.scheduling.model import Allocation, Gang, Part, Plan, Resources, Running, Snapshot
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import resized
+from job_tracker.scheduling.running import resized, running_gangs
 from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, with_trainers
 
 
@@ -23,18 +24,21 @@ class Standing:
         self._snapshot, self._now = snapshot, now
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        self._capacity = {each.name: FlavorCapacity(each, now) for each in snapshot.flavors}
+        running = running_gangs(snapshot.running)
+        self._capacity = {
+            each.name: FlavorCapacity(each, now, running, for_ever=True) for each in snapshot.flavors
+        }
         self._running: dict[str, int] = {}
         """The number of running jobs of each queue and its parents."""
         self.started: set[int] = set()
         """Waiting jobs that count as started."""
-        for job_id, run in snapshot.running.items():
-            stake = snapshot.stakes.get(job_id)
-            if stake is not None and stake.is_leaving:
-                if stake.goes_on:
-                    self.count(resized(run, stake.goes_on))
-                continue
-            self.count(run)
+        for queue, by_flavor in running.held().items():
+            for flavor, held in by_flavor.items():
+                self._tree.use(queue, flavor, held.amounts)
+                self._start(queue, held.gangs)
+        for run in leaving_of(snapshot):
+            trainers = snapshot.stakes[run.gang.job_id].goes_on
+            self.leave(run, resized(run, trainers) if trainers else None)
         admitted = {each.job_id: each.allocation for each in plan.admitted}
         for job_id, allocation in admitted.items():
             if (gang := snapshot.waiting.get(job_id)) is not None:
@@ -99,10 +103,13 @@ class Standing:
         """Count a running gang. With sign -1, stop counting it."""
         flavor = run.allocation.flavor
         self._tree.use(run.gang.queue, flavor, total(held_parts(run.gang, run.allocation)), sign)
-        for node in self._rules.path(run.gang.queue):
-            self._running[node] = self._running.get(node, 0) + sign
+        self._start(run.gang.queue, sign)
         if flavor in self._capacity:
             self._capacity[flavor].count(run, self._now, sign)
+
+    def _start(self, queue: str, gangs: int) -> None:
+        for node in self._rules.path(queue):
+            self._running[node] = self._running.get(node, 0) + gangs
 
     def leave(self, run: Running, shrunk: Running | None) -> None:
         """Count a running gang as stopped. If it continues with fewer trainers, count it as `shrunk`."""

@@ -21,7 +21,7 @@ from job_tracker.scheduling.model import (
     Usage,
     Waiting,
 )
-from job_tracker.scheduling.preemption_view import claims_of, going_on_of
+from job_tracker.scheduling.preemption_view import Claim, claims_of, going_on_of
 from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
@@ -120,6 +120,8 @@ class _Replay:
         """The last attempt of each job that has made an attempt."""
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
+        self._left: set[Claim] = set()
+        """The claims of waiting jobs for which jobs were stopped that have ended since."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
@@ -168,7 +170,9 @@ class _Replay:
             if not self._is_running(job_id, number):
                 continue  # the attempt was stopped before this end
             attempt, record = self._attempts[job_id], self._records[job_id - 1]
-            self._given_way.pop(job_id, None)
+            stop = self._given_way.pop(job_id, None)
+            if stop is not None and stop.preemption is not None:
+                self._left.add((stop.preemption.by_job, stop.preemption.by_attempt))
             self._release(job_id, at, attempt.startup)
             record.is_done = True
             self._durations.ended(record.job)
@@ -292,12 +296,13 @@ class _Replay:
         )
 
     def _claims(self) -> Sequence[int]:
-        if not self._given_way:
+        if not self._given_way and not self._left:
             return ()
         given_way = self._preemptions()
-        return claims_of(
-            given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting
-        )
+        self._left = {each for each in self._left if self._waiting.get(each[0]) is not None}
+        named = {*(each.by_job for each in given_way.values()), *(job_id for job_id, _ in self._left)}
+        attempts = {job_id: self._number(job_id) for job_id in named}
+        return claims_of(given_way, attempts, self._waiting, self._left)
 
     def _preemptions(self) -> dict[int, Preemption]:
         return {job_id: stop.preemption for job_id, stop in self._given_way.items() if stop.preemption}

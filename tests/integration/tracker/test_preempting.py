@@ -144,6 +144,44 @@ async def test_the_next_leader_keeps_what_was_freed_for_the_job(
         assert (seen.state, seen.attempt) == (JobState.QUEUED, 1)
 
 
+@pytest.mark.parametrize("ends", ["during its notice", "in the queue"])
+async def test_the_next_leader_keeps_what_an_ended_victim_has_freed_for_the_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Without the claim, the job of the other queue would start, since no job of that queue runs."""
+    flavor = Flavor(name="default", capacity={"instances": 6})
+    queues = (
+        Queue(name="default", preemption=PreemptionRules(by_priority=True)),
+        Queue(name="unused"),
+    )
+    service.pool = lambda: ((flavor,), {each.name: each for each in queues})
+    await service.restart()
+    await running(service, instances=2, priority=100)
+    victim = await running(service)
+    with monkeypatch.context() as patched:
+        begun, may_go_on = hold_stops(service, patched)
+        other = await urgent(service)
+        await begun.wait()
+        patched.setattr(service.tracker._admitting, "run", asyncio.Event().wait)  # no job starts any more
+        if ends == "during its notice":
+            await service.jobs.cancel(BUILT_IN, victim.id)
+        may_go_on.set()
+        if ends == "in the queue":
+            await service.reaches(victim.id, JobState.QUEUED)
+            await service.jobs.cancel(BUILT_IN, victim.id)
+        await service.reaches(victim.id, JobState.CANCELLED)
+        rival = await service.submit(FOREVER, instances=4, queue="unused")
+        await service.stop()
+    await service.start()
+    first, second = (
+        asyncio.create_task(service.reaches(each.id, JobState.RUNNING)) for each in (other, rival)
+    )
+    await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+    assert (first.done(), second.done()) == (True, False)
+    await service.jobs.cancel(BUILT_IN, other.id)
+    await second
+
+
 async def test_a_victim_that_succeeds_meanwhile_has_succeeded(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
