@@ -48,13 +48,18 @@ def moves(job: Job) -> list[str]:
 
 
 def hold_stops(
-    service: Service, monkeypatch: pytest.MonkeyPatch, *, before: bool = True
+    service: Service, monkeypatch: pytest.MonkeyPatch, *, before: bool = True, of: int | None = None
 ) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let each stop of a group wait for an event, before it or after. Return "has begun" and "may go on"."""
+    """Let each stop of a group wait for an event, before it or after. Return "has begun" and "may go on".
+
+    `of` is the only job whose groups wait; None: those of all jobs.
+    """
     stop: Callable[..., Awaitable[Observation | None]] = service.backend.stop
     begun, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def held(group: GroupRef, *args: Any) -> Observation | None:
+        if of not in (None, group.job_id):
+            return await stop(group, *args)
         seen = None if before else await stop(group, *args)
         begun.set()
         await may_go_on.wait()
@@ -314,12 +319,9 @@ async def test_what_a_job_grows_into_is_kept_for_it_while_it_stops(
     assert grows.instances == 1
     with monkeypatch.context() as patched:
         begun, may_go_on = hold_stops(
-            service, patched, before=leader != "dies before the return to the queue"
+            service, patched, before=leader != "dies before the return to the queue", of=grows.id
         )
-        may_go_on.set()
         await service.jobs.cancel(BUILT_IN, other.id)
-        await service.reaches(other.id, JobState.CANCELLED)
-        may_go_on.clear()
         stopping = await service.until(grows.id, lambda job: job.ending is not None)
         late = await service.submit(FOREVER, instances=2, priority=100)
         await begun.wait()
