@@ -99,6 +99,8 @@ def fit(
     others: dict[str, Stateful] = {"place": place}
     if learner.scaler.is_enabled():
         others["scaler"] = learner.scaler
+    if learner.local_weights is not None:
+        others["local_weights"] = learner.local_weights
     # A checkpoint of local weights ends a round early, since a rank that resumes gets the average.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
