@@ -6,7 +6,7 @@ Each strategy trains in a job of the service, on four instances (with a paramete
 server). Its validation loss is compared with the loss of the synchronous strategy with the same optimizer.
 Parameter servers train with SGD, for which their rules of staleness are derived. With each strategy, a worker
 computes a gradient from 8 examples. So if an update takes one gradient, there are four times as many updates.
-The learning rate of each strategy, including the synchronous one, is the best of a grid
+The learning rate of each strategy, including the synchronous one, is the best of those that were tried
 (docs/parallelism-data.md).
 """
 
@@ -25,17 +25,19 @@ RANKS = 4
 MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64"}
 BATCH_SIZE = 32
 SERVED = {"STRATEGY": "parameter_server"}
-AVERAGING, GOSSIP = {"STRATEGY": "averaging"}, {"STRATEGY": "gossip"}
+ADAMW = {"LR": "0.006"}
+AVERAGING, GOSSIP = {"STRATEGY": "averaging", **ADAMW}, {"STRATEGY": "gossip", **ADAMW}
+SLOW = {"LR": "0.003", "SLOW_MOMENTUM": "0.4"}
 SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
 ONE_GRADIENT = {**SERVED, "OPTIMIZER": "sgd", "LR": "0.025", "BATCH_SIZE": str(BATCH_SIZE // RANKS)}
 """An update takes the gradient of one worker."""
-BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, {}), "sgd": (RANKS, SGD)}
+BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, ADAMW), "sgd": (RANKS, SGD)}
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "asynchronous": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "asynchronous"}),
     "delay_compensated": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "delay_compensated"}),
     "softsync, n = 1": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "softsync"}),
     "averaging, k = 5": (RANKS, {**AVERAGING, "LOCAL_STEPS": "5"}),
-    "averaging, k = 20": (RANKS, {**AVERAGING, "LOCAL_STEPS": "20", "SLOW_MOMENTUM": "0.4"}),
+    "averaging, k = 20": (RANKS, {**AVERAGING, **SLOW, "LOCAL_STEPS": "20"}),
     "gossip, k = 20": (RANKS, {**GOSSIP, "LOCAL_STEPS": "20"}),
     "gossip, k = 100": (RANKS, {**GOSSIP, "LOCAL_STEPS": "100"}),
 }
