@@ -35,7 +35,7 @@ BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, ADAMW), "s
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "asynchronous": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "asynchronous"}),
     "delay_compensated": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "delay_compensated"}),
-    "softsync, n = 1": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "softsync"}),
+    "softsync, n = 1": (RANKS + 1, {**SERVED, **SGD, "LR": "0.05", "SYNCHRONY": "softsync"}),
     "averaging, k = 5": (RANKS, {**AVERAGING, "LOCAL_STEPS": "5"}),
     "averaging, k = 20": (RANKS, {**AVERAGING, **SLOW, "LOCAL_STEPS": "20"}),
     "gossip, k = 20": (RANKS, {**GOSSIP, "LOCAL_STEPS": "20"}),
