@@ -50,6 +50,8 @@ class Layout:
     local_steps: int = 1
     """The number of steps of a rank between two averages of all weights, for STRATEGY=averaging and
     gossip."""
+    slow_momentum: float = 0.0
+    """The momentum of the averages of STRATEGY=averaging, below 1."""
     optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
@@ -137,6 +139,7 @@ class Layout:
             pipeline=integer("PIPELINE", cls.pipeline, at_least=1, at_most=10_000),
             tensor=integer("TENSOR", cls.tensor, at_least=1, at_most=VOCABULARY),
             local_steps=integer("LOCAL_STEPS", cls.local_steps, at_least=1, at_most=1_000_000),
+            slow_momentum=environment.fraction("SLOW_MOMENTUM", cls.slow_momentum),
             optimizer=choice("OPTIMIZER", Stepping, cls.optimizer),
             schedule=choice("SCHEDULE", Schedule, cls.schedule),
             stages_per_rank=integer("STAGES_PER_RANK", cls.stages_per_rank, at_least=2, at_most=100),
