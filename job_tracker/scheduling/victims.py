@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from job_tracker.scheduling.lengths import remaining
 from job_tracker.scheduling.model import Gang, Part, PreemptionReason, Resources, Running, Stake
 from job_tracker.scheduling.running import instances_of, resized, trainers_of
 from job_tracker.scheduling.shapes import total
@@ -16,28 +14,6 @@ def cost(run: Running, stake: Stake, now: float) -> float:
     return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
 
 
-_RISK: Final = 0.05
-_LOOKS_AHEAD: Final = 86_400.0
-"""The longest remaining time of a job that the price takes into account, in seconds."""
-
-
-def price(run: Running, stake: Stake, now: float) -> float:
-    """Return the price by which victims are compared, in instance-seconds: the cost of a stop now, and its
-    later effects.
-
-    For each earlier stop, the price has the job's startup once more, since each stop uses up one of
-    `max_preemptions`. Otherwise, jobs that lose little would soon reach that limit, and only jobs that lose
-    days could still be stopped. An attempt without a checkpoint loses more the longer it runs, so it is
-    better to stop it early. Therefore, a share of its expected remaining time, of a day at most, is deducted.
-    The price may be below 0. benchmarks.preemption measures this rule. The rule's two numbers were chosen
-    with other random jobs than the benchmark's.
-    """
-    lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
-    if stake.saved_at <= run.started_at:
-        lost -= _RISK * min(remaining(run, now), _LOOKS_AHEAD)
-    return instances_of(run) * lost
-
-
 @dataclass(frozen=True, slots=True)
 class Victim:
     """A running job that may be stopped for a gang."""
@@ -45,7 +21,7 @@ class Victim:
     run: Running
     attempt: int
     cost: float
-    """The value by which victims are compared: the price or, for a change of size, the loss."""
+    """The loss if the job is stopped now, in instance-seconds."""
     why: PreemptionReason
     least: int
     """The smallest number of trainers with which the job can continue. 0: it cannot continue with fewer."""

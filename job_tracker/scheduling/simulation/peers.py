@@ -99,10 +99,12 @@ def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None
     """Return the planner's plan, but with victims sorted as Kueue sorts them.
 
     Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
-    victims that are not needed after all are put back, beginning with the last one.
+    victims that are not needed after all are put back, beginning with the last one. No job waits because
+    victims would lose much.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
-    return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))
+    stopped = preemptions(snapshot, decided, now, orders=(_newest_first,), patience=math.inf)
+    return replace(decided, preempted=stopped)
 
 
 def _newest_first(victim: Victim) -> tuple[float, ...]:
