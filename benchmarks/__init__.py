@@ -1,1 +1,4 @@
-"""Speed and memory of the service, each next to a peer measured in the same run. See README.md."""
+"""Benchmarks of the service's speed and memory.
+
+Each compares the service with a peer in the same run. See README.md.
+"""

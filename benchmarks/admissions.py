@@ -83,7 +83,7 @@ def _pool(capacity: int, queues: int) -> Pool:
 
 
 async def _admit(folder: Path, jobs: int, queues: int, capacity: int, run_seconds: str) -> tuple[float, int]:
-    """Return the admissions a second, and the number of passes."""
+    """Let the tracker admit the jobs. Return the admissions a second, and the number of passes."""
     store = await SqliteStore.open(folder / "jobs.db")
     spec = stored_spec()
     spec = replace(spec, environment={**spec.environment, "RUN_SECONDS": run_seconds})

@@ -1,4 +1,4 @@
-"""The audit: Train with its event in the same commit, against Train without.
+"""The cost of the audit: calls of Train with an audit event in the same commit, against calls without.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
 the service that users have. The other (unaudited.py) gives the store no event. Each call is on the disk when
@@ -95,13 +95,16 @@ def _cpu_seconds(server: Server) -> float:
 
 
 def _accepted(server: Server) -> int:
-    """Return the number of jobs that the server has accepted."""
+    """Return the number of jobs that the server has accepted so far: the id of the newest one."""
     with server.stub() as stub:
         return stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=1)).jobs[0].job_id
 
 
 async def _lists(folder: Path, rounds: int) -> tuple[list[float], list[float], float]:
-    """Return the seconds of lists among few and many events, and the bytes of an event in the file."""
+    """Measure lists of events.
+
+    Return the seconds with few and with many events stored, and the bytes of an event.
+    """
     stores = []
     for number in (_FEW, _MANY):
         place = folder / f"events-{number}"

@@ -75,7 +75,10 @@ def _rows(name: str, rates: list[list[float]]) -> Iterator[Row]:
 
 
 async def _add(data_dir: Path, *, tokens: int, projects: int) -> list[str]:
-    """Add tokens of submitters in the project `default`, and projects with members. Return the texts."""
+    """Add tokens of submitters in the project `default`, and projects with members.
+
+    Return the tokens' texts.
+    """
     store = await SqliteStore.open(data_dir / "jobs.db")
     now = datetime.now(UTC)
     made = [new_token() for _ in range(tokens)]

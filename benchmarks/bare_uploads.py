@@ -17,7 +17,7 @@ _SERVICE = "training.ProgramService"
 
 
 class Bare:
-    """Writes and hashes the pieces. Threads sync files to disk while the next pieces arrive."""
+    """Writes and hashes the pieces that arrive. Threads sync complete files to disk meanwhile."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Cancel many jobs at once: how soon a new job is launched meanwhile, and when all jobs have ended.
+"""Cancels many jobs at once, and measures how soon new jobs are launched meanwhile, and when all have ended.
 
 On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and some capacity left free. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
@@ -48,7 +48,7 @@ _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as seve
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-_LOOKED_AT = 200  # more than the number of new jobs; to list all jobs would slow the service
+_LOOKED_AT = 200  # more than the new jobs; lists of all jobs would slow the service
 
 
 class Cancelled(NamedTuple):
@@ -136,7 +136,10 @@ def _launch_row(name: str, seen: Cancelled) -> Row:
 def _cancel_all(
     stub: TrainingServiceStub, number: int, on_start: Callable[[], object] = lambda: None
 ) -> Cancelled:
-    """Start `jobs` jobs, cancel all at once, and launch new ones until the cancelled ones have ended."""
+    """Start `number` jobs, cancel all at once, and launch new jobs until the cancelled ones have ended.
+
+    `on_start` is called when the jobs have been submitted.
+    """
     ids = {answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(number)]}
     _until(lambda: ids <= _with_status(stub, pb.running), "not all jobs run")
     on_start()
@@ -157,9 +160,9 @@ def _cancel_all(
 
 
 def _launch(stub: TrainingServiceStub) -> float:
-    """Return the seconds from Train's answer until a new job has left the launch queue.
+    """Submit a job, wait until it is launched, and cancel it.
 
-    The job is then cancelled.
+    Return the seconds from Train's answer to the launch.
     """
     job_id = stub.Train(request(EPOCHS="0")).job_id
     begun = time.monotonic()
@@ -172,7 +175,10 @@ def _launch(stub: TrainingServiceStub) -> float:
 
 
 def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
-    """Wait until the condition holds, polling at this interval. Return the time at which it held."""
+    """Check the condition every `look` seconds until it holds, and return the time at which it did.
+
+    Raises RuntimeError with the text `otherwise` if it takes too long.
+    """
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:

@@ -13,7 +13,7 @@ from trainer_kit.checkpoints.keeping import Kept
 from trainer_kit.group import Group
 
 STEPS = 40
-"""Steps in a window."""
+"""The number of steps in a window."""
 
 
 class Work:
@@ -36,7 +36,10 @@ class Work:
 
 
 def window(work: Work, run: Kept | None) -> tuple[float, float]:
-    """Return the CPU seconds of the process in a window, and the clock seconds of the longest `run.step`."""
+    """Train for the steps of a window.
+
+    Return the CPU seconds of the process, and the seconds of the longest `run.step`.
+    """
     longest = 0.0
     began = time.process_time()
     for _ in range(STEPS):
@@ -51,7 +54,7 @@ def window(work: Work, run: Kept | None) -> tuple[float, float]:
 
 
 def overhead(group: Group) -> None:
-    """Measure windows with one save each and windows without, in turns."""
+    """Measure windows with one save and windows without a save, in turns, and print the results."""
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6", "CHECKPOINT_EVERY_STEPS": str(STEPS)}
     work = Work(group)
     times: dict[str, list[float]] = {"with": [], "without": [], "blocked": [], "step": []}
@@ -62,7 +65,7 @@ def overhead(group: Group) -> None:
             for kind in ("with", "without") if number % 2 else ("without", "with"):
                 seconds, longest = window(work, run if kind == "with" else None)
                 if number < 0:
-                    continue  # the first round only allocates memory
+                    continue  # the first round does not count: it also allocates memory
                 times[kind].append(seconds)
                 if kind == "with":
                     times["blocked"].append(longest)
@@ -72,7 +75,9 @@ def overhead(group: Group) -> None:
 
 
 def agreement(group: Group) -> None:
-    """Measure windows in which the processes agree on saves and windows in which they do not, in turns."""
+    """Measure windows with and without agreement of the processes on saves, in turns, and print the
+    results.
+    """
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6"}
     work = Work(group, width=128)
     times: dict[str, list[float]] = {"with": [], "without": []}

@@ -1,16 +1,16 @@
 """The cost of checkpoints to a training run, and the work that a kill loses with them.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
-asynchronous save, no save. The difference in CPU time is the price of a save. The whole price counts, as if
-the training had waited for it. In fact, another thread does most of the work, and a step waits only for the
-copy. The overhead is the price divided by a period of 30 s. The benchmark saves more often, so that it takes
-less time.
+with an asynchronous save, one without. The difference in CPU time is the price of a save. The whole price
+counts, as if the training had waited for it. In fact, another thread does most of the work, and a step waits
+only for the copy. The overhead is the price divided by a period of 30 s. The benchmark saves more often, so
+that it takes less time.
 
 **Agreement.** The cost of the messages by which two processes agree on saves, with a small model and no save.
 
 **A kill.** The group is killed at random moments and started again. The time lost is the training since the
-checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the
-time of a save.
+checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the time
+of a save.
 """
 
 import json
@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.support import Row, run_alone, workspace
 
 PERIOD = 30.0
-"""Seconds between saves for which the overhead is shown."""
+"""The seconds between saves for which the overhead is shown."""
 _KILL_PERIOD = 1.0
 
 
@@ -74,7 +74,9 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _measured(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
-    """Return the JSON that rank 0 of the training prints in its last line."""
+    """Run the measurement `what` in a group of `size`, and return the JSON that rank 0 prints in its last
+    line.
+    """
     group = [_start(folder, what, rank, size, WINDOWS=str(windows)) for rank in range(size)]
     try:
         outputs = [process.communicate(timeout=900)[0] for process in group]
@@ -87,7 +89,7 @@ def _measured(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
 
 
 def _lost(folder: Path, kills: int) -> Iterator[float]:
-    """Return the seconds of training that each kill lost."""
+    """Kill a training repeatedly, and yield the seconds of training that each kill lost."""
     trained = 0.0
     chance = random.Random(1)
     for attempt in range(1, kills + 2):

@@ -4,7 +4,10 @@
 
 Each strategy trains in a job of the service, on four instances (with a parameter server: four workers and the
 server). Its validation loss is compared with the loss of the synchronous strategy with the same optimizer.
-Parameter servers train with SGD, for which their rules of staleness are derived.
+Parameter servers train with SGD, for which their rules of staleness are derived. With each strategy, a worker
+computes a gradient from 8 examples. So if an update takes one gradient, there are four times as many updates.
+The learning rate of each strategy, including the synchronous one, is the best of those that were tried
+(docs/parallelism-data.md).
 """
 
 import sys
@@ -19,17 +22,22 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
 RANKS = 4
-MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64", "BATCH_SIZE": "32"}
+MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64"}
+BATCH_SIZE = 32
 SERVED = {"STRATEGY": "parameter_server"}
-AVERAGING, GOSSIP = {"STRATEGY": "averaging"}, {"STRATEGY": "gossip"}
-SGD = {"OPTIMIZER": "sgd", "LR": "0.2"}
-BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, {}), "sgd": (RANKS, SGD)}
+ADAMW = {"LR": "0.006"}
+AVERAGING, GOSSIP = {"STRATEGY": "averaging", **ADAMW}, {"STRATEGY": "gossip", **ADAMW}
+SLOW = {"LR": "0.003", "SLOW_MOMENTUM": "0.4"}
+SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
+ONE_GRADIENT = {**SERVED, "OPTIMIZER": "sgd", "LR": "0.025", "BATCH_SIZE": str(BATCH_SIZE // RANKS)}
+"""An update takes the gradient of one worker."""
+BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, ADAMW), "sgd": (RANKS, SGD)}
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
-    "asynchronous": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "asynchronous"}),
-    "delay_compensated": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "delay_compensated"}),
-    "softsync, n = 1": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "softsync"}),
+    "asynchronous": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "asynchronous"}),
+    "delay_compensated": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "delay_compensated"}),
+    "softsync, n = 1": (RANKS + 1, {**SERVED, **SGD, "LR": "0.05", "SYNCHRONY": "softsync"}),
     "averaging, k = 5": (RANKS, {**AVERAGING, "LOCAL_STEPS": "5"}),
-    "averaging, k = 20": (RANKS, {**AVERAGING, "LOCAL_STEPS": "20"}),
+    "averaging, k = 20": (RANKS, {**AVERAGING, **SLOW, "LOCAL_STEPS": "20"}),
     "gossip, k = 20": (RANKS, {**GOSSIP, "LOCAL_STEPS": "20"}),
     "gossip, k = 100": (RANKS, {**GOSSIP, "LOCAL_STEPS": "100"}),
 }
@@ -38,30 +46,35 @@ _PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 
 
 def measure(quick: bool) -> list[Row]:
-    steps = 100 if quick else 600
+    examples = BATCH_SIZE * (100 if quick else 600)
     with workspace() as folder:
         version = prepare(corpus.FILE.path().read_bytes(), str(folder / "storage"), "dialog").version
         with (
             service(folder, capacity=RANKS + 1, command=["true"], process__path=_PATH) as server,
             TrainingClient(server.address) as client,
         ):
-            losses = {
-                name: _loss(client, version, ranks, {**MODEL, **parameters, "STEPS": str(steps)})
+            metrics = {
+                name: _metrics(client, version, ranks, parameters, examples)
                 for name, (ranks, parameters) in {**BASE, **STRATEGIES}.items()
             }
     return [
-        _row(
-            name, losses[name], parameters.get("OPTIMIZER", "adamw"), losses, steps * int(MODEL["BATCH_SIZE"])
-        )
+        _row(name, metrics[name], parameters.get("OPTIMIZER", "adamw"), metrics, examples)
         for name, (_, parameters) in STRATEGIES.items()
     ]
 
 
-def _row(name: str, loss: float, optimizer: str, losses: Mapping[str, float], examples: int) -> Row:
-    base = losses[optimizer]
+def _row(
+    name: str,
+    own: Mapping[str, float],
+    optimizer: str,
+    metrics: Mapping[str, Mapping[str, float]],
+    examples: int,
+) -> Row:
+    loss, base = own["validation_loss"], metrics[optimizer]["validation_loss"]
+    staleness = f", staleness {own['staleness_mean']:.2f}" if "staleness_mean" in own else ""
     return Row(
         f"convergence: {name}, {optimizer}, {examples:,} examples, against synchronous",
-        f"{loss:.3f} nats a byte",
+        f"{loss:.3f} nats a byte{staleness}",
         f"{base:.3f}",
         f"{loss / base:.3f}",
         f"≤ {MOST}",
@@ -69,14 +82,20 @@ def _row(name: str, loss: float, optimizer: str, losses: Mapping[str, float], ex
     )
 
 
-def _loss(client: TrainingClient, version: str, ranks: int, parameters: Mapping[str, str]) -> float:
-    """Return the validation loss of a job."""
-    job = client.submit("language-model", "dialog", version, instances=ranks, parameters=parameters)
+def _metrics(
+    client: TrainingClient, version: str, ranks: int, parameters: Mapping[str, str], examples: int
+) -> Mapping[str, float]:
+    """Return the last metrics of a job that trains with this number of examples."""
+    batch_size = parameters.get("BATCH_SIZE", str(BATCH_SIZE))
+    size = {"BATCH_SIZE": batch_size, "STEPS": str(examples // int(batch_size))}
+    job = client.submit(
+        "language-model", "dialog", version, instances=ranks, parameters={**MODEL, **parameters, **size}
+    )
     ended = client.wait(job, timeout=1800)
     if ended.status != pb.succeed:
         log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
         raise SystemExit(f"convergence: a job has failed: {ended.message}\n{log}")
-    return ended.progress.metrics["validation_loss"]
+    return ended.progress.metrics
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A link to a server, which counts the bytes that pass, and can be cut."""
+"""A link to a server. It counts the bytes that pass, and can be cut."""
 
 import socket
 import threading
@@ -21,7 +21,10 @@ class Link:
         self._cut_at: int | None = None
 
     def cut_after(self, count: int) -> None:
-        """Close the connection that passes this number of bytes from now on. Later connections stay."""
+        """After `count` more bytes, close the connection that sends the last of them.
+
+        Later connections stay open.
+        """
         self._cut_at = self.sent + count
 
     def serve(self) -> None:

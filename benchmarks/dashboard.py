@@ -40,7 +40,7 @@ _VIEWERS = 50
 _EVENTS_OF_SECOND = 4
 _START_SECONDS = 120.0
 _WARM_UP = 2000
-"""Page views after which caches are full."""
+"""The number of page views after which caches are full."""
 _VIEW_MS, _MEMORY_MB, _CORE, _RATE, _GROWTH_MB = 100.0, 30.0, 0.10, 0.9, 5.0
 _OPEN = {f"limits__{kind}_rate": "0" for kind in ("submit", "change", "read", "list", "stream")}
 
@@ -148,7 +148,10 @@ def _connected(url: str) -> Iterator[http.client.HTTPConnection]:
 
 
 def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row]:
-    """Load each view several times. Return the slowest view by 95th percentile of time, and by CPU time."""
+    """Load each view several times.
+
+    Return a row for the slowest view by 95th percentile of time, and one by CPU time.
+    """
     process = psutil.Process(server.pid)
     found: dict[str, list[float]] = {}
     busy: dict[str, float] = {}
@@ -178,7 +181,7 @@ def _slowest(found: dict[str, float]) -> str:
 
 
 def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
-    """Load many pages, and compare the memory before, in the middle and after."""
+    """Load `number` pages, and return a row that compares the memory before, in the middle and after."""
     views = _views(filled)
     marks = []
     with _connected(url) as connection:
@@ -199,7 +202,7 @@ def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
 
 
 def _watched(filled: Filled) -> list[str]:
-    """Return the pages of the viewers: most look at the list of jobs, as its first page or filtered."""
+    """Return the path of the stream that each viewer watches. Most viewers look at the list of jobs."""
     running = filled.running
     return [
         *["/jobs/live"] * 25,
@@ -214,7 +217,7 @@ def _watched(filled: Filled) -> list[str]:
 
 @contextmanager
 def _changes(stub: TrainingServiceStub) -> Iterator[None]:
-    """Let jobs come and go during the block."""
+    """During the block, let jobs come and go."""
     over = threading.Event()
 
     def change() -> None:
@@ -234,7 +237,7 @@ def _changes(stub: TrainingServiceStub) -> Iterator[None]:
 def _viewers(
     server: Server, stub: TrainingServiceStub, url: str, filled: Filled, seconds: float
 ) -> list[Row]:
-    """Measure CPU and memory with and without viewers, in turns."""
+    """Return rows with CPU and memory, measured with and without viewers in turns."""
     process = psutil.Process(server.pid)
 
     def used() -> tuple[float, float]:

@@ -25,7 +25,7 @@ _SEEN = """([selector, text]) => new Promise((resolve) => {
     if (!look()) new MutationObserver((_, observer) => look() && observer.disconnect())
         .observe(document.body, { childList: true, subtree: true, characterData: true });
 })"""
-"""Waits until an element has a text, and returns the time of the next frame."""
+"""JavaScript that waits until an element has a text, and returns the time of the next frame."""
 _DRAWN = "() => performance.getEntriesByName('curves').at(-1)?.duration ?? 0"
 
 
@@ -45,7 +45,7 @@ def chromium() -> Iterator[Browser | None]:
 
 
 def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
-    """Load the list of jobs in a browser with an empty cache."""
+    """Load the list of jobs in a browser with an empty cache, and return rows with the bytes and the time."""
     sizes, times = [], []
     for _ in range(rounds):
         with browser.new_context(base_url=url) as context:
@@ -82,7 +82,9 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
 
 
 def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -> Row:
-    """Cancel running jobs, and wait until the browser shows the change. Return the longest wait."""
+    """Cancel running jobs, each time wait until the browser shows the change, and return a row with the
+    waits.
+    """
     waits = []
     with browser.new_context(base_url=url) as context:
         page = context.new_page()
@@ -108,9 +110,9 @@ def _seen(page: Page, selector: str, text: str, since: float) -> float:
 
 
 def curves(browser: Browser, url: str, filled: Filled, rounds: int) -> Row:
-    """Draw a metric of 20 jobs with 10,000 points each.
+    """Draw a metric of 20 jobs with 10,000 points each, and return a row with the time.
 
-    The service keeps fewer points, so the benchmark itself makes the answers.
+    The service keeps fewer points, so the benchmark itself makes the answers with the points.
     """
     jobs = range(filled.large - COMPARED, filled.large)
     with browser.new_context(base_url=url) as context:
@@ -148,7 +150,7 @@ def _many_points(route: Route) -> None:
 
 
 def log_end(browser: Browser, url: str, job_id: int, last: str, size: int, rounds: int) -> Row:
-    """Open a long log at its end."""
+    """Open a long log at its end, and return a row with the time."""
     times = []
     for _ in range(rounds):
         with browser.new_context(base_url=url) as context:

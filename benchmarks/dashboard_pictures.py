@@ -4,7 +4,7 @@ The picture of the page "service" shows two replicas on one Redis, if there is a
 
 `python -m benchmarks.dashboard_pictures`, or with options:
 
-- `--to FOLDER`: where the pictures go; docs/dashboard by default
+- `--to FOLDER`: the folder for the pictures; docs/dashboard by default
 - `--data FOLDER`: the service's folder, which stays. A later run with this folder shows the same jobs
 - `--all`: each view in light and dark, on a telephone, a laptop and a screen of 4K
 - `--only TEXT`: only views whose names contain it
@@ -97,7 +97,7 @@ class View:
     scheme: Scheme = "light"
     screen: str = "laptop"
     of_replicas: bool = False
-    """Whether it shows several replicas."""
+    """Whether the page shows several replicas."""
 
 
 class World:
@@ -125,7 +125,7 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # then it costs more to preempt, and its slow rank is known
+        time.sleep(25)  # after this time, it costs more to preempt, and its slow rank is known
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)
@@ -198,7 +198,10 @@ def _service(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def _replicas(folder: Path) -> Iterator[Server]:
-    """Run two replicas on one Redis, with some jobs, until each has written its note twice."""
+    """Run two replicas on one Redis, with some jobs.
+
+    The block begins when each has written its note twice.
+    """
     with running(folder) as redis, ExitStack() as stack:
         found = [
             stack.enter_context(service(folder, command=("true",), store__url=redis.url)) for _ in range(2)
@@ -245,7 +248,7 @@ _RENAME: Final = """(names) => {
     for (let text = texts.nextNode(); text; text = texts.nextNode())
         for (const [from, to] of names) text.data = text.data.replaceAll(from, to);
 }"""
-"""Replaces paths of this machine, which mean nothing to readers, by common paths."""
+"""JavaScript that replaces paths of this machine, which mean nothing to readers, by common paths."""
 
 
 async def _take(url: str, views: Sequence[View], to: Path, names: dict[str, str]) -> None:

@@ -51,27 +51,27 @@ class Filled:
 
     @property
     def large(self) -> int:
-        """Return the ended job with RANKS ranks."""
+        """The id of the ended job with RANKS ranks."""
         return self.jobs - WAITING - RUNNING - 3
 
     @property
     def measured(self) -> int:
-        """Return the ended job with SERIES metrics."""
+        """The id of the ended job with SERIES metrics."""
         return self.large + 1
 
     @property
     def noisy(self) -> int:
-        """Return the ended job with as many metrics as a job may have."""
+        """The id of the ended job with as many metrics as a job may have."""
         return self.large + 2
 
     @property
     def logged(self) -> int:
-        """Return the ended job with a long log."""
+        """The id of the ended job with a long log."""
         return self.large + 3
 
     @property
     def running(self) -> range:
-        """Return the jobs that the service starts at once."""
+        """The ids of the jobs that the service starts at once."""
         return range(self.logged + 1, self.logged + 1 + RUNNING)
 
 
@@ -147,7 +147,9 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield the use by the queue and the projects in the last week, which often changed."""
+    """Yield notes, each with its key, on a use by the queue and the projects in the last week that often
+    changed.
+    """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):
         for kind, names in ((OF_QUEUES, ("default",)), (OF_PROJECTS, _PROJECTS)):

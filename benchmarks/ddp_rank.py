@@ -1,6 +1,6 @@
 """A rank that trains with DDP. Its steps mostly sleep.
 
-With FAULT=slow:RANK:STEP, that rank works 30 % longer from then on.
+With FAULT=slow:RANK:STEP, the rank RANK works 30 % longer from the step STEP on.
 """
 
 import os
@@ -18,12 +18,12 @@ SIZE, LAYERS = 64, 3
 
 
 def model_of_linear() -> nn.Module:
-    """Return a small model."""
+    """Return a small model of linear layers."""
     return nn.Sequential(*(nn.Linear(SIZE, SIZE) for _ in range(LAYERS)))
 
 
 def main() -> None:
-    """Train."""
+    """Train as one rank of a group."""
     victim, at = map(int, os.environ["FAULT"].split(":")[1:])
     with groups.join() as group, reporting(group) as reporter:
         model = group.wrap(model_of_linear())

@@ -60,7 +60,7 @@ def _with(waiting: int, quick: bool) -> Iterator[Row]:
 
 
 def shares(weights: Mapping[str, float], depth: int, seconds: float) -> dict[str, float]:
-    """Return the share of the work of each queue, in the second half of the time.
+    """Simulate `seconds`, and return each queue's share of the work in the second half of this time.
 
     In each queue, `depth` jobs always wait.
     """

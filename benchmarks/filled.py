@@ -1,4 +1,7 @@
-"""Fills the file of a store with many jobs in one transaction. To submit each job would take minutes."""
+"""Fills the file of a store with many jobs in one transaction.
+
+Their submission one by one would take minutes.
+"""
 
 import asyncio
 from collections.abc import Iterable

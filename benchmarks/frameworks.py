@@ -1,4 +1,4 @@
-"""Train with every framework on every engine, on 1, 2 and 3 instances: `python -m benchmarks.frameworks`.
+"""Trains with every framework on every engine, on 1, 2 and 3 instances: `python -m benchmarks.frameworks`.
 
 Each cell of the table is one run of an example of trainer_images through the service. Data, requests and code
 are the same; only `backend` differs. A cell shows the time from submission to end, and the test accuracy. The
@@ -6,7 +6,7 @@ service refuses combinations that cannot run; the cell shows its reason. A full 
 build images and load them into the cluster. Results are kept in .local/frameworks.json, so that the table can
 be made in parts.
 
-    --backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
+--backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
 """
 
 import argparse
@@ -65,7 +65,9 @@ TRAININGS = (
 
 
 def cell(client: TrainingClient, training: Training, instances: int) -> str:
-    """Train, and return the time taken and the accuracy, or the reason for a refusal."""
+    """Train once, and return the text of the cell: time and accuracy, or the reason of a refusal or
+    failure.
+    """
     options = pb.PodOptions(nproc_per_node=training.processes) if training.processes > 1 else None
     try:
         job = client.submit(
@@ -206,7 +208,7 @@ def table(cells: Mapping[str, str]) -> str:
 
 
 def write(cells: Mapping[str, str]) -> None:
-    """Replace the table in the page."""
+    """Replace the table in the page docs/frameworks/README.md."""
     text = PAGE.read_text()
     head, rest = text.split(BEGIN)
     tail = rest.split(END)[1]

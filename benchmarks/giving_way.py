@@ -23,7 +23,10 @@ _COMMAND = ("python", "-m", "intent_classification.train")
 _LONG, _SHORT = "10000", "1"  # epochs
 _NOTICE_AFTER = 20  # steps
 _SLACK = 1.25
-"""The largest allowed ratio of *back* to a first start: the imports of four processes vary as much."""
+"""The largest allowed ratio of *back* to a first start.
+
+The time for imports in four processes varies as much.
+"""
 _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jobs__stop_grace": "10"}
 
 
@@ -105,7 +108,7 @@ def _submit(client: TrainingClient, epochs: str, priority: str = "") -> int:
 def _trains(
     client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
 ) -> float:
-    """Return the time from the last launch until a status that meets the condition."""
+    """Wait for a status that meets the condition, and return the seconds from the last launch until now."""
     seen = _seen(client, job, condition)
     return time.time() - max(_at(move) for move in seen.moves if move.status == pb.launch)
 

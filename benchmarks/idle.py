@@ -77,7 +77,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             _until(lambda: len(_running(stub)) == running)
             found = _processes_of(folder)
             again = sum(found.get(job) == process for job, process in started.items())
-            # The jobs are cancelled from last to first, so that none is started meanwhile.
+            # Jobs are cancelled from the last to the first, so that no queued job is started meanwhile.
             each_of(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
             _until(lambda: not _running(stub), seconds=300)
     name = f"{name}, {queued:,} queued and {running:,} running"
@@ -99,7 +99,10 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 
 
 def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """Return all answers. Few calls are in flight at a time, since each call has a deadline of 30 s."""
+    """Make the call for each request, and return all answers.
+
+    Few calls are in flight at a time, since each has a deadline of 30 s.
+    """
     left, answers = list(requests), []
     while left:
         batch, left = left[:_TOGETHER], left[_TOGETHER:]
@@ -113,7 +116,7 @@ def _running(stub: TrainingServiceStub) -> set[int]:
 
 
 def _processes_of(data_dir: Path) -> dict[int, psutil.Process]:
-    """Return the running processes by job."""
+    """Return the running processes of jobs in the folder, by job."""
     found = {}
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""Run 200 short jobs while a random replica is killed every few seconds; no job may be lost or run twice.
+"""Runs 200 short jobs while a random replica is killed every few seconds. No job may be lost or run twice.
 
 Two replicas share one Redis, with the default lease of 5 s. Each rank writes a line to a file when it begins
 and when it ends. Every job must succeed in its first attempt, and every rank must run exactly once.

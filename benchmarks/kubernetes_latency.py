@@ -65,7 +65,10 @@ measure = or_left_out(_measure, "pods-latency")
 
 
 async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) -> list[tuple[float, float]]:
-    """Return the milliseconds of each launch by the service, and of each launch by the bare client."""
+    """Launch `count` jobs by the service and by the bare client in turn.
+
+    Return the milliseconds of each pair.
+    """
     async with (
         grpc.aio.insecure_channel(server.address) as channel,
         Bare.connected(fresh) as bare,

@@ -47,7 +47,7 @@ def _measure(quick: bool) -> list[Row]:
     rounds, jobs = (3, 50) if quick else (5, 200)
     with cluster(TEST_CLUSTER_CONTROLLER_MANAGER_ARGS=_NO_LIMITS) as fresh:
         ways = (_by_the_service, _by_the_job_controller, _by_a_bare_loop)
-        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # excludes one-time work of the API server
+        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # excludes the API server's one-time work
         ours, controller, loop = interleaved(
             rounds, *(functools.partial(_in_a_namespace, fresh, jobs, way) for way in ways)
         )
@@ -76,7 +76,10 @@ Way = Callable[[Cluster, Bare, str, int], Awaitable[float]]
 
 
 def _in_a_namespace(fresh: Cluster, jobs: int, way: Way) -> float:
-    """Return the pods per second of one way to create them, in a temporary namespace."""
+    """Create the pods of `jobs` jobs in the given way, in a temporary namespace.
+
+    Return the pods per second.
+    """
 
     async def run() -> float:
         async with Bare.connected(fresh) as bare:

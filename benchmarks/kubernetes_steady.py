@@ -1,4 +1,4 @@
-"""The steady cost of running jobs to the API server and the service: many jobs against few.
+"""The steady cost of running jobs for the API server and the service, with many jobs and with few.
 
 The pods run for ever on simulated nodes. Requests are counted by the service, in its metric
 `training_service_kubernetes_requests_total` (watches, lists, writes, logs), over a minute in which no job

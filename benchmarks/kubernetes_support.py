@@ -52,7 +52,10 @@ class NoCluster(Exception):
 
 
 def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bool], list[Row]]:
-    """Return the rows of `measure`, or a row with the reason why this machine has no cluster."""
+    """Return a function that measures like `measure`.
+
+    Without a cluster, it returns a row with the reason instead.
+    """
 
     def measured(quick: bool) -> list[Row]:
         try:
@@ -85,7 +88,7 @@ class Cluster:
         _run("program-image", name)
 
     def address_for_pods(self) -> str:
-        """Return the address of this machine where pods reach it."""
+        """Return the address of this machine at which pods reach it."""
         path = "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}"
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((self.kubectl("get", "nodes", "-o", path), 9))  # sends nothing
@@ -222,7 +225,10 @@ class Bare:
     async def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: bool = False
     ) -> Any:
-        """Return the answer's JSON, or None for a missing object if `missing` is allowed."""
+        """Make the call, and return the JSON of the answer.
+
+        With `missing`, return None if the object does not exist.
+        """
         response = await self.api.rest_client.request(
             method,
             f"{self.api.configuration.host}{path}",
@@ -241,7 +247,10 @@ class Bare:
         return await self.call("POST", f"{path_of(manifest['metadata']['namespace'])}/{kind}", manifest)
 
     async def count(self, kind: Resource, namespace: str) -> int:
-        """Return the number of objects. The API server counts them, and sends only one of them."""
+        """Return the number of objects of the kind.
+
+        The API server counts them, and sends only one of them.
+        """
         page = await self.call("GET", f"{path_of(namespace)}/{kind}?limit=1")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
@@ -257,7 +266,7 @@ class Bare:
                 yield json.loads(line)
 
     async def until(self, kind: Resource, namespace: str, number: int, seconds: float = 300) -> None:
-        """Wait until there are this many objects."""
+        """Wait until there are at least this many objects of the kind."""
         async with asyncio.timeout(seconds):
             while await self.count(kind, namespace) < number:
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -306,7 +315,7 @@ def jobs_path(namespace: str) -> str:
 
 
 async def at_most(limit: int, calls: Iterable[Callable[[], Awaitable[object]]]) -> None:
-    """Make all calls, with a bounded number in flight."""
+    """Make all calls, with at most `limit` of them in flight."""
     left = iter(calls)
 
     async def worker() -> None:

@@ -75,7 +75,10 @@ measure = or_left_out(_measure, "pods-torch")
 
 
 def _make_storage(fresh: Cluster, folder: Path, namespace: str) -> Path:
-    """Make a folder with the data. Service and pods see it at the same path. Pods may write to it."""
+    """Make a folder with the data, and return its path, which is the same for the service and pods.
+
+    Pods may write.
+    """
     make_dataset(folder, real=True)
     storage = folder / "storage"
     folder.chmod(0o755)

@@ -64,7 +64,10 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[float]]:
-    """Return the milliseconds from the answer to the last process's start, whole and by part."""
+    """Launch a job.
+
+    Return the milliseconds from the answer until the last process runs, in all and by part.
+    """
     job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES))).job_id
     answered = time.time_ns()
     for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
@@ -85,7 +88,7 @@ def _last_written(group: Path, pattern: str) -> int:
 
 
 def _spawn() -> float:
-    """Return the milliseconds that starting the same programs takes without a service."""
+    """Start the same programs without a service, and return the milliseconds that this takes."""
     asked = time.time_ns()
     pipes = []
     for _ in range(INSTANCES):

@@ -42,11 +42,11 @@ class Machine:
     """An emulated machine."""
 
     rate: str = "1gbit"
-    """The rate of its link, in each direction, in the notation of `tc`."""
+    """The rate of the machine's link, in each direction, in the notation of `tc`."""
     cpus: float | None = None
-    """CPUs in all; None: no limit."""
+    """The number of CPUs that all processes in the machine together may use; None: no limit."""
     latency: float = 0
-    """The latency in seconds that its link adds in each direction."""
+    """The latency that the machine's link adds in each direction, in seconds."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Running:
         _limit(self.namespace, self.bridge, self.port, rate)
 
     def cut(self) -> None:
-        """Let the link lose everything from now on, without an error at either end."""
+        """Make the link lose all frames from now on, without an error at either end."""
         _run("ip", "-n", self.bridge, "link", "set", self.port, "nomaster")
 
 
@@ -102,8 +102,8 @@ def missing() -> str:
 def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
     """Start machines on one bridge, and remove them at the end of the block.
 
-    Their addresses are 192.0.2.1 and following, which are reserved for documentation.
-    Raises CalledProcessError if the kernel refuses something.
+    The addresses are 192.0.2.1, 192.0.2.2 and so on, which are reserved for documentation. Raises
+    CalledProcessError if the kernel refuses something.
     """
     remove_leftovers()
     owner = f"{PREFIX}{os.getpid()}"
@@ -123,7 +123,7 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
 
 
 def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
-    """Return the variables of a rank of PyTorch, one in each machine."""
+    """Return the variables of this rank of PyTorch. Each machine has one rank."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(machines)),
@@ -169,7 +169,10 @@ def _limit(machine: str, bridge: str, port: str, rate: str) -> None:
 
 
 def _relay(bridge: str, port: str, latency: float) -> subprocess.Popen[str]:
-    """Start a relay between two new devices. `_remove` ends it."""
+    """Start a relay between two new devices, `port` and a second one, in the bridge's namespace.
+
+    `_remove` ends it.
+    """
     command = (sys.executable, "-m", "benchmarks.relay", str(latency), port, f"{port}-far")
     relay = subprocess.Popen(("ip", "netns", "exec", bridge, *command), stdout=subprocess.PIPE, text=True)
     assert relay.stdout
@@ -207,7 +210,10 @@ def _pid_of(name: str) -> int:
 
 
 def _remove(pid: int) -> None:
-    """Remove namespaces and cgroups of an owner, and end the processes in them. May be repeated."""
+    """Remove the namespaces and cgroups of the owner with this pid, and end the processes in them.
+
+    May be repeated.
+    """
     for name in {name for name in _names() if _pid_of(name) == pid}:
         if (Path("/var/run/netns") / name).exists():
             listed = subprocess.run(

@@ -27,7 +27,7 @@ _WARM_UP_SECONDS = 0.2
 
 
 async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
-    """Return how many calls of `call` end per second, with 64 of them running at any time."""
+    """Make calls for `seconds`, 64 of them at a time, and return how many end per second."""
     counts_from = time.perf_counter() + _WARM_UP_SECONDS
     ends = counts_from + seconds
     counted = 0
@@ -72,14 +72,14 @@ def open_channel(connection: Connection) -> grpc.aio.Channel:
 
 
 async def connect(connection: Connection, request: pb.GetTrainingStatusRequest) -> None:
-    """Ask for a status on a new connection."""
+    """Open a connection, make the call GetTrainingStatus on it, and close it."""
     async with open_channel(connection) as channel:
         stub: Any = TrainingServiceStub(channel)
         await stub.GetTrainingStatus(request)
 
 
 def reports(stub: Any, tokens: list[str]) -> Callable[[], Awaitable[object]]:
-    """Return a function that sends a report of a step with two metrics, of each attempt in turn."""
+    """Return a function that sends a report: a step with two metrics. Each call uses the next token."""
     turns = itertools.cycle([(("authorization", f"Bearer {token}"),) for token in tokens])
     steps = itertools.count(1)
 

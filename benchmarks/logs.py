@@ -101,14 +101,14 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _read_whole(stub: TrainingServiceStub, job_id: int) -> int:
-    """Follow the log to its end and return its bytes."""
+    """Follow the log to its end, and return the number of its characters."""
     wanted = pb.GetTrainingLogsRequest(job_id=job_id, follow=True)
     return sum(len(chunk.text) for chunk in stub.GetTrainingLogs(wanted))
 
 
 @contextmanager
 def _slow_follower(stub: TrainingServiceStub, job_id: int) -> Iterator[None]:
-    """A follower that has stopped reading but stays connected."""
+    """During the block, keep a follower that has stopped reading but stays connected."""
     call = stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job_id, follow=True))
     read = 0
     while read < _READ_BY_THE_SLOW:
@@ -120,7 +120,7 @@ def _slow_follower(stub: TrainingServiceStub, job_id: int) -> Iterator[None]:
 
 
 def _printed_into_a_file(command: tuple[str, ...], size: int, folder: Path) -> float:
-    """Return the seconds that the program takes without the service."""
+    """Return the seconds that the program takes without the service, with its output in a file."""
     started = time.monotonic()
     with (folder / "printed").open("wb") as file:
         subprocess.run(command, env={"SIZE": str(size)}, stdout=file, check=True)
@@ -136,7 +136,7 @@ def _ended(stub: TrainingServiceStub, job_id: int) -> None:
 
 
 def _in_storage(folder: Path, job_id: int) -> None:
-    """Wait until the log is in storage only."""
+    """Wait until the log is in storage, and only there."""
     deadline = time.monotonic() + _STORAGE_SECONDS
     kept = folder / "storage" / "logs" / str(job_id) / "1" / "0.log.gz"
     while not kept.exists() or any((folder / "groups" / "ended").iterdir()):

@@ -133,7 +133,7 @@ def _memory(pid: int, field: str) -> float:
 
 @contextmanager
 def _limited(pid: int) -> Iterator[str]:
-    """Limit the memory of a process. Return whether this machine can."""
+    """Limit the memory of a process during the block. Yield a note for the row if this machine cannot."""
     root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
     name = "memory.limit_in_bytes" if root != _CGROUPS else "memory.max"
     group = root / f"bench-{os.getpid()}"
@@ -228,7 +228,9 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """Make the calls on each of 4 connections, from an address other than ours."""
+    """Make the calls on each of 4 connections from another address, and leave the answers unread during
+    the block.
+    """
     with ExitStack() as open_connections:
         for _ in range(4):
             path = f"/training.TrainingService/{method}"
@@ -251,7 +253,10 @@ def _logs(server: Server) -> str:
 
 @contextmanager
 def _timed_statuses(server: Server) -> Iterator[list[float]]:
-    """Measure the longest status call during the block, in seconds."""
+    """Make status calls during the block.
+
+    Yield a list, to which the seconds of the longest are added at the end.
+    """
     longest, over = [0.0], threading.Event()
 
     def ask() -> None:
@@ -291,7 +296,7 @@ def _fill_large(data_dir: Path, jobs: int) -> None:
 
 
 def _fill_log(data_dir: Path, content: bytes) -> None:
-    """Replace the kept log of an ended job with this text."""
+    """Replace the kept log of an ended job by this text."""
     fill(data_dir, _FINISHED)
 
     async def folder() -> str:

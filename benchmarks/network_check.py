@@ -50,7 +50,7 @@ def _row(rate: str, rounds: int) -> Row:
 
 
 def _iperf3(first: Running, second: Running) -> float:
-    """Return the bytes per second that arrive at the second machine."""
+    """Measure by iperf3, and return the bytes per second that arrive at the second machine."""
     server = second.start("iperf3", "--server", "--one-off", stdout=subprocess.DEVNULL)
     try:
         for _ in range(50):  # until the server listens
@@ -70,7 +70,7 @@ def _iperf3(first: Running, second: Running) -> float:
 
 
 def _cut() -> Row:
-    """Cut the link while a pair is measured: both ranks must end, and name the pair."""
+    """Cut the link while a pair is measured, and return a row: both ranks must end, and name the pair."""
     endless = {"SIZES": "8", "REPEATS": "10000", "SIZE_SECONDS": "1000", "GROUP_TIMEOUT": str(PATIENCE)}
     with emulated([Machine(), Machine()]) as machines, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         ranks = _start(machines, folder, endless)
@@ -96,7 +96,9 @@ def _cut() -> Row:
 
 
 def _network_check(*machines: Running) -> float:
-    """Return the bytes per second from the first machine to the second."""
+    """Run network-check, and return the bytes per second that it measures from the first machine to the
+    second.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         ranks = _start(machines, folder, {"SIZES": SIZES, "SIZE_SECONDS": "4", "GROUP_TIMEOUT": "60"})
         try:

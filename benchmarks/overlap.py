@@ -1,6 +1,6 @@
-"""The time for which ZeRO waits for sums of gradients over a slow link, with and without overlap.
+"""The time for which ZeRO waits for sums of gradients over a slow link, with and without overlapping passes.
 
-    python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
+python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 
 Two ranks, each in an emulated machine (`links`), are joined by links of RATE. In every second step, they send
 each bucket as soon as it is full. In the other steps, they send all buckets after the backward pass.
@@ -84,7 +84,7 @@ def _be_a_rank(folder: Path) -> None:
                     learner.learn(batch, 0.001, number + 1)
                     step[way].append(time.perf_counter() - began)
                     waited[way].append(buckets.seconds_waited - before)
-            if group.is_master:  # the first steps also allocate
+            if group.is_master:  # the first steps do not count: they also allocate memory
                 result = {"waited": waited, "step": step}
                 cut = {name: {way: each[1:] for way, each in times.items()} for name, times in result.items()}
                 (folder / strategy).write_text(json.dumps(cut))

@@ -1,4 +1,4 @@
-"""A rank of a small training with DDP and checkpoints, whose steps take a while: STEPS of them.
+"""A rank of a small training with DDP and checkpoints. It takes STEPS steps, each of which lasts a while.
 
 At the end it prints the sum of the numbers of all steps. A step that was lost or done twice would change it.
 """
@@ -16,7 +16,7 @@ STEP_SECONDS = 0.1
 
 
 def train(group: Group) -> None:
-    """Train."""
+    """Train as one rank of the group."""
     steps = int(os.environ["STEPS"])
     model = nn.Linear(16, 16)
     grouped = group.wrap(model)

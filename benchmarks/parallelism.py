@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def table_of(measured: list[Measured]) -> Table:
-    """Print one row for each strategy, with each formula beside the measured value."""
+    """Return a table with a row for each strategy, and with each formula beside the measured value."""
     title = "counted beside theory: KB that a rank holds, and that it sends or copies in a step"
     table = Table(title=title)
     columns = ("ranks", "loss", "states", "theory", "peak", "host", "copied", "theory", "sent", "theory")
@@ -128,7 +128,7 @@ def _kilobytes(size: float) -> str:
 
 
 def metrics_of(model_uri: str) -> dict[str, float]:
-    """Return the training figures in the model's manifest, or nothing without a model."""
+    """Return the training figures in the model's manifest; none if there is no model."""
     try:
         with fsspec.open(f"{model_uri}/manifest.json") as file:
             manifest: dict[str, Any] = json.load(file)
@@ -139,7 +139,7 @@ def metrics_of(model_uri: str) -> dict[str, float]:
 
 
 def _layout_of(name: str, steps: str) -> Layout:
-    """Return the layout as the processes of the job have read it."""
+    """Return the layout of the strategy, as the processes of its job have read it."""
     ranks, parameters = STRATEGIES[name]
     with _environment({**parameters, "STEPS": steps, "WORLD_SIZE": str(ranks)}):
         return Layout.from_environment()

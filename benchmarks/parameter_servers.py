@@ -54,7 +54,7 @@ def _row(servers: int, has_standby: bool, updates: int) -> Row:
 
 
 def _train(group: Group, roles: Roles, updates: int) -> dict[str, Any]:
-    """Return the bytes that this process has sent and received, and the time of the updates."""
+    """Train as one process of the group. Return its traffic in bytes, and the seconds of the updates."""
     messages = new_group()
     serves = group.rank in roles.replicas
     peers = {*range(group.size)} - {group.rank} if serves else roles.replicas

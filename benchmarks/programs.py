@@ -82,7 +82,7 @@ _kubernetes = or_left_out(_on_kubernetes, "Kubernetes")
 
 @contextmanager
 def _service_on(backend: str, folder: Path, settings: str, more: str = "") -> Iterator[str]:
-    """Run a service on another backend, and return its address."""
+    """Run a service on this backend during the block, and yield its address."""
     config = folder / "bench.toml"
     config.write_text(
         f'backend = "{backend}"\n[programs]\nenabled = true\n[jobs]\nstop_grace = 1\n'
@@ -167,7 +167,10 @@ def _uploads(quick: bool) -> list[Row]:
 
 
 def _cut() -> list[Row]:
-    """Upload through a link that is cut once, then again; count the bytes that were sent."""
+    """Upload through a link that is cut once, so that the upload continues.
+
+    Return rows with the bytes that were sent.
+    """
     with workspace() as folder:
         uploads.write_files(folder / "tree", seed=1)
         files = read_folder(folder / "tree")
@@ -201,7 +204,9 @@ def _cut() -> list[Row]:
 
 
 def _refused() -> Row:
-    """Run `trainctl run` in a folder with more than 1 GB."""
+    """Run `trainctl run` in a folder with more than 1 GB, and return a row with the time until it is
+    refused.
+    """
     with workspace() as folder, service(folder) as server:
         tree = folder / "tree"
         _write(tree, seed=1)

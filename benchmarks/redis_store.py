@@ -47,7 +47,7 @@ def measure(quick: bool) -> list[Row]:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[RedisServer]:
-    """A server with an AOF."""
+    """Run a Redis server with an append-only file (AOF) during the block."""
     program = find_server()
     assert program is not None, MISSING
     server = RedisServer(program, folder / "redis")
@@ -67,7 +67,7 @@ def _train(quick: bool) -> list[Row]:
         for fsync in ("everysec", "always"):
             redis = stack.enter_context(running(folder / fsync, "--appendfsync", fsync))
             server = stack.enter_context(service(folder / fsync, store__url=redis.url))
-            with server.stub() as stub:  # holds the capacity, so that accepted jobs do not start
+            with server.stub() as stub:  # a job that holds the capacity, so that further jobs do not start
                 stub.Train(request(RUN_SECONDS="forever"))
             services.append(server)
         sqlite, *on_redis = interleaved(

@@ -1,4 +1,4 @@
-"""Time without a leader: from the end of the leading replica until another has run a job.
+"""The time without a leader: from the end of the leading replica until another replica has run a job.
 
 Two replicas share one Redis, with the default lease of 5 s and plain processes. The leader gets SIGKILL or
 SIGTERM, and a job is submitted to the other at that moment. The result is the time until the job has

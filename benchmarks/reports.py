@@ -73,7 +73,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def running_jobs(server: Server, folder: Path, count: int = _JOBS, **parameters: str) -> list[str]:
-    """Start jobs and return their tokens once all run."""
+    """Start jobs, wait until all of them run, and return their report tokens."""
     with server.stub() as stub:
         for _ in range(count):
             stub.Train(request(RUN_SECONDS="forever", **parameters))
@@ -87,7 +87,7 @@ def running_jobs(server: Server, folder: Path, count: int = _JOBS, **parameters:
 
 
 def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
-    """Return the seconds of a step without and with reports, for each round."""
+    """Return the seconds of a step without reports and of a step with reports, each a list by round."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,4 +1,6 @@
-"""Run all benchmarks, print one table: `make benchmarks`, or `python -m benchmarks.run [--quick] [NAME…]`."""
+"""Runs benchmarks and prints one table: `make benchmarks`, or `python -m benchmarks.run [--quick]
+[NAME…]`.
+"""
 
 import sys
 

@@ -59,7 +59,7 @@ def _number(quick: bool) -> int:
 
 def _measured(name: str, server: Server, jobs: int, rest: float) -> list[Row]:
     with server.stub() as stub:
-        warm = stub.Train(request()).job_id  # excludes one-time costs
+        warm = stub.Train(request()).job_id  # a first job, so that one-time costs do not count
         _until(lambda: _count(stub, pb.running) == 1)
         stub.CancelTraining(pb.CancelTrainingRequest(job_id=warm))
         _until(lambda: _count(stub, pb.cancelled) == 1)

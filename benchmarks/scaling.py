@@ -37,7 +37,7 @@ RATE = "200mbit"
 WITHIN, PLANNED_WITHIN, PLANNED_OF_TEN = 0.15, 0.10, 9
 BEGAN = time.monotonic()
 PATIENCE = 120.0
-"""Seconds for one run."""
+"""The seconds after which a run counts as failed."""
 CALIBRATED_AT = "1gbit"
 """The rate of links while devices are measured for the second part: transfers take almost no time."""
 BUCKET = 25 << 20
@@ -48,7 +48,7 @@ TRAININGS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
     "language model, 3.3 million parameters": ({**LARGE, "BATCH_SIZE": "24"}, {"model": "language"}),
     "questions, 0.3 million parameters": ({}, {"model": "questions", "batch": 1536}),
 }
-"""Environment and settings of `scaling_rank`."""
+"""The training runs by name, each with the environment and the settings of `scaling_rank`."""
 SETTINGS = [
     (rate, model, batch)
     for model, batch in ((LARGE, 16), (SMALL, 32), (LARGE, 8), (SMALL, 8))
@@ -90,7 +90,7 @@ class Ranks:
     def close(self) -> None:
         """End the ranks, and the processes that they have started."""
         for process in self._processes:
-            process.stdin.close()  # then a rank ends its task and itself
+            process.stdin.close()  # this makes a rank end its task and itself
         for process in self._processes:
             process.wait(PATIENCE)
             process.stdout.close()
@@ -119,7 +119,7 @@ class Ranks:
             machine.limit(rate)
 
     def network(self) -> network_file.Links:
-        """Measure the links."""
+        """Measure the links by network-check, and return the result."""
         parameters = {"SIZES": "8,262144,2097152", "SIZE_SECONDS": "1", "MODEL_URI": str(self.folder / "net")}
         self.run(len(self.machines), "network", parameters, {})
         found = network_file.read(self.folder / "net" / "network.json")
@@ -253,13 +253,14 @@ class Device:
     """The costs of a training run on one device."""
 
     seconds: float
-    """Seconds of a step, in proportion to its examples."""
+    """The seconds of a step that grow with the number of its examples."""
     overhead: float
-    """Seconds of all layers for each micro-batch, however small."""
+    """The seconds that all layers take for each micro-batch besides that, however small it is."""
 
 
 def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Device:
-    """Measure a device by a pipeline of two devices, with few and with many micro-batches.
+    """Return the costs of a training run on one device, from a pipeline of two with few and many
+    micro-batches.
 
     m micro-batches on two equal stages take (m + 1) (work / 2m + overhead / 2).
     """

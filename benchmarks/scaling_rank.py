@@ -31,12 +31,13 @@ Step = Callable[[int], float]
 
 
 def main() -> None:
-    """Serve orders until standard input ends. The next order ends a task that has no end of its own."""
-    # One processor uses up the short quota of a period: threads on another would wait for the next period.
+    """Serve orders until standard input ends. A task that would run for ever is ended by the next order."""
+    # All threads use one processor. If several used up the short quota of a period, all would wait for the
+    # next period.
     os.sched_setaffinity(0, {int(sys.argv[1])})
     torch.set_num_threads(1)  # two threads on one processor spin while they wait: ten times slower
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # the output of training code is no answer
+    os.dup2(2, 1)  # output of training code goes to standard error, not among the answers
     running = 0
     for line in sys.stdin:
         if running:
@@ -68,7 +69,10 @@ def _serve(order: dict[str, Any], answers: TextIO) -> None:
 
 
 def train(settings: dict[str, Any]) -> dict[str, Any]:
-    """Time steps of a training run for about `settings["seconds"]`. Return the median step of this rank."""
+    """Train for about `settings["seconds"]`.
+
+    Return the median seconds of this rank's steps, and further figures.
+    """
     with join() as group:
         model, step = MODELS[settings["model"]](settings, group)
         began = time.perf_counter()
@@ -87,7 +91,7 @@ def train(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_network(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run network-check, whose result is in MODEL_URI."""
+    """Run network-check, which writes its result to MODEL_URI. Return the settings."""
     with join() as group:
         measure(group)
     return settings
@@ -110,7 +114,9 @@ def _language(_: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
 
 
 def _questions(settings: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
-    """Return the classifier of `pytorch_questions`, with sparse features as in that example."""
+    """Return the classifier of `pytorch_questions`, with sparse features, and the function that takes a
+    step.
+    """
     chance = torch.Generator().manual_seed(group.rank)
     examples = settings["batch"] // group.size
     features = torch.rand(examples, TERMS, generator=chance) < 0.001

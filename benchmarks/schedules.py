@@ -82,7 +82,7 @@ def _with_equal_passes(passes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _passes_of(layouts: list[Layout]) -> list[dict[str, Any]]:
-    """Train each layout with one group of real processes, and return their measured passes."""
+    """Train with each layout, in one group of real processes, and return the measured passes of each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

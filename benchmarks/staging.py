@@ -92,7 +92,11 @@ def _row(way: str, formula: tuple[float, float], seen: tuple[float, float, float
 
 
 def _staged(way: str, uri: str, machines: list[Running], storage: Running) -> tuple[float, float, float]:
-    """Return the bytes that left the storage and the busiest rank, and the seconds of the slowest rank."""
+    """Stage the file in this way.
+
+    Return the bytes sent by the storage and by the busiest rank, and the seconds. The seconds are those of
+    the slowest rank.
+    """
     before = [machine.sent_bytes() for machine in [storage, *machines]]
     ranks = [
         machine.start(

@@ -52,7 +52,7 @@ else:
 
 
 def of_step() -> Row:
-    """Measure the time of a call of `step`."""
+    """Return a row with the time of a call of `step`."""
     steps, count = Steps(), 100_000
     began = time.perf_counter()
     for number in range(count):
@@ -62,7 +62,7 @@ def of_step() -> Row:
 
 
 def of_hook() -> Row:
-    """Measure the CPU time that the hook for the waiting of DDP adds to a step."""
+    """Return a row with the CPU time that the hook which measures the waiting of DDP adds to a step."""
     added, plain = _hook_cost()
     measured = f"{added:.1f} µs more than {plain:.0f} µs of CPU time"
     return Row("stalls: the waiting of DDP, a step", measured, target="≤ 20 µs", met=added <= 20)
@@ -98,9 +98,10 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """Measure the CPU time of ranks with and without the watch, side by side.
+    """Return a row with the CPU time that the watch adds to a rank: ranks with and without it run side by
+    side.
 
-    They train with steps of 50 ms that only sleep, so the difference is the cost of the watch.
+    Their steps of 50 ms only sleep, so the difference is the cost of the watch.
     """
     seconds, pairs = (15.0 if quick else 45.0), 4
     code = _RANK.format(step=_STEP_SECONDS, settle=_SETTLE_SECONDS, seconds=seconds)
@@ -131,7 +132,9 @@ def of_rank(quick: bool) -> Row:
 
 
 def of_service(quick: bool) -> Row:
-    """Measure the CPU time of a service while 1,000 ranks report, each with the requested pauses."""
+    """Return a row with the CPU time of a service while 1,000 ranks report, with the pauses that it
+    requests.
+    """
     jobs, ranks, seconds = 10, 100, 20.0 if quick else 50.0
     with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
         tokens = running_jobs(server, folder, jobs, PARALLEL_INSTANCES=str(ranks))
@@ -183,7 +186,7 @@ def of_service(quick: bool) -> Row:
 
 
 def _used(process: psutil.Process, seconds: float) -> float:
-    """Return the number of cores that the process uses in this time."""
+    """Wait for `seconds`, and return how many cores the process has used on average in this time."""
     before, began = process.cpu_times(), time.monotonic()
     time.sleep(seconds)
     after = process.cpu_times()

@@ -2,9 +2,9 @@
 
 The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, that rank writes the time
 into a file at that step. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
-(`left-out`, or `unseen`: the same, but the kit does not know that the others wait). With `healthy`, steps are
-uneven, and compilation, evaluations and saves take longer than the deadline. With `slow:RANK:STEP`, the rank
-works 30 % longer from then on.
+(`left-out`). `unseen` is like `left-out`, but trainer_kit does not know that the other ranks wait. With
+`healthy`, steps are uneven, and compilation, evaluations and saves take longer than the deadline. With
+`slow:RANK:STEP`, the rank works 30 % longer from that step on.
 """
 
 import os
@@ -38,7 +38,7 @@ class Place:
 
 
 class Meeting:
-    """The ranks wait for each other."""
+    """A socket at which the ranks wait for each other."""
 
     def __init__(self, place: Place, path: str) -> None:
         self._peers: list[socket.socket] = []
@@ -60,7 +60,7 @@ class Meeting:
                 return
 
     def wait(self, place: Place) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this method."""
         if place.is_master:
             for peer in self._peers:
                 peer.recv(1)
@@ -71,12 +71,12 @@ class Meeting:
 
 
 def left_out() -> None:
-    """Never arrive."""
+    """Sleep for so long that this rank never arrives at the meeting."""
     time.sleep(10_000)
 
 
 def main() -> None:
-    """Train."""
+    """Train as one rank of the group."""
     place = Place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     folder = Path(os.environ["RECORD"])
     kind, _, rest = os.environ["FAULT"].partition(":")

@@ -37,7 +37,7 @@ from training_service._generated import training_service_pb2 as pb
 _DEADLINE_SECONDS, _DEFAULT_SECONDS = 3.0, 30.0
 _RANKS = 4
 _AT_ONCE = 4 * (os.cpu_count() or 1)
-_AT_ONCE_IDLE = 8 * (os.cpu_count() or 1)  # for jobs that sleep most of the time
+_AT_ONCE_IDLE = 8 * (os.cpu_count() or 1)  # jobs at once, if they sleep most of the time
 _GIVE_UP_SECONDS = 300.0
 _SLOW_FROM, _SLOW_FACTOR, _NAMED_WITHIN = 20, 1.3, 20
 _QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
@@ -131,7 +131,10 @@ def _times(seconds: Sequence[float]) -> str:
 
 
 def _outcomes(kinds: Sequence[str], at_once: int, deadline: float | None) -> list[Outcome]:
-    """Run a job for each of these kinds, several at once in one service."""
+    """Run a job for each of these kinds of faults, `at_once` at a time, in one service.
+
+    Return the outcomes.
+    """
     program = [sys.executable, str(Path(stalling_rank.__file__))]
     with (
         workspace() as folder,
@@ -194,7 +197,7 @@ def _one(server: Server, folder: Path, deadline: float | None, number: int, kind
 
 
 def _found_at(server: Server, job: int) -> float:
-    """Return when the service has found that the job makes no progress, as its log says."""
+    """Return the time at which, by its log, the service found that the job makes no progress."""
     lines = [
         line for line in server.log.read_text().splitlines() if f" job {job}: attempt 1 makes no" in line
     ]
@@ -202,7 +205,7 @@ def _found_at(server: Server, job: int) -> float:
 
 
 def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
-    """Measure how many steps a rank works 30 % longer until it is named as slow."""
+    """Return a row with the number of steps for which a rank works 30 % longer until it is named as slow."""
     with (
         workspace() as folder,
         service(
@@ -224,7 +227,10 @@ def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
 
 
 def _slow_one(server: Server, folder: Path, number: int) -> float | None:
-    """Return the number of steps; None if not that rank alone was named."""
+    """Run one job.
+
+    Return the number of steps until the slow rank was named; None if another rank was named, or none.
+    """
     record = folder / f"record-{number}"
     record.mkdir()
     victim = random.randrange(_RANKS)

@@ -1,4 +1,5 @@
-"""GetTrainingStatus: against empty handlers, and with many jobs in the store against few.
+"""Calls of GetTrainingStatus, compared with empty handlers; and with many jobs in the store, compared with
+few.
 
 The same client (64 calls in flight, a separate process) asks in turn, in the same run:
 

@@ -84,7 +84,9 @@ def run_alone(measure: Callable[[bool], list[Row]]) -> None:
 
 
 def clean_up_on_sigterm() -> None:
-    """Make SIGTERM (as sent by `timeout`) end servers and groups, as Ctrl-C does."""
+    """Let SIGTERM, which `timeout` sends, end this program as Ctrl-C does, so that it ends its servers and
+    groups.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -101,7 +103,7 @@ def workspace() -> Iterator[Path]:
 
 
 def processes_in(folder: str) -> Iterator[psutil.Process]:
-    """Return the processes that run in the folder or were started with a path in it."""
+    """Yield the processes that run in the folder or were started with a path in it."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
@@ -118,9 +120,9 @@ class Server:
     pid: int
     address: str
     log: Path
-    """The file of its standard error."""
+    """The file with the server's standard error."""
     ready_seconds: float
-    """Seconds from the start of the process until it said that it serves."""
+    """The seconds from the start of the process until its log said that it serves."""
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the process."""
@@ -128,7 +130,7 @@ class Server:
 
     @contextmanager
     def stub(self) -> Iterator[TrainingServiceStub]:
-        """Return a plain client."""
+        """Yield a plain gRPC client of the server."""
         with grpc.insecure_channel(self.address) as channel:
             yield TrainingServiceStub(channel)
 
@@ -144,8 +146,8 @@ def service(
 ) -> Iterator[Server]:
     """Run the service on `data_dir`, with plain processes that run `command` or with the fake backend.
 
-    Settings are passed as `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS. `program` replaces
-    `training-service`.
+    Settings are passed in the form `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS. `program`
+    replaces `training-service`.
     """
     make_dataset(data_dir)
     config = data_dir / "bench.toml"
@@ -180,7 +182,7 @@ def ceiling(
 
 @contextmanager
 def serving(argv: list[str]) -> Iterator[Server]:
-    """Start a server process and wait until it logs its address."""
+    """Run a server process during the block, which begins when the process has logged its address."""
     # The log is a file: a pipe would have to be read all the time.
     with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
         started = time.monotonic()
@@ -207,7 +209,7 @@ def _address(process: "subprocess.Popen[bytes]", log: str) -> str:
 
 
 def script(name: str) -> str:
-    """Return the path of a command of our environment."""
+    """Return the path of a command in the Python environment of this process."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -231,9 +233,10 @@ class Client:
         tokens: Sequence[str] = (),
         tls: Mapping[str, str] | None = None,
     ) -> float:
-        """Return the calls per second of `server`, about these jobs or with these tokens in turn.
+        """Make calls for `seconds`, for these jobs or with these tokens in turn, and return the calls per
+        second.
 
-        `tls` is the files of a client: ca, and perhaps cert and key.
+        `tls` has the paths of the client's files: ca, and perhaps cert and key.
         """
         assert self._process.stdin
         assert self._process.stdout
@@ -248,7 +251,10 @@ class Client:
 
 
 def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Measured]]:
-    """Return the results by measure. Rounds run as A B C, C B A, …: noise then affects all measures alike."""
+    """Call each measure once in each round, and return the results by measure.
+
+    The order is A B C, C B A, …, so that noise affects all measures alike.
+    """
     found: list[list[Measured]] = [[] for _ in measures]
     for number in range(rounds):
         order = list(zip(measures, found, strict=True))
@@ -258,7 +264,7 @@ def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Mea
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median of the ratios by round, in which slow noise cancels out."""
+    """Return the median of ours/theirs over the rounds. In the ratio of a round, slow noise cancels out."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
@@ -336,7 +342,10 @@ def group_of_one() -> GroupSpec:
 
 
 def stored_spec(**parameters: str) -> JobSpec:
-    """Return the spec that the service makes of `request`. The job would run for ever."""
+    """Return the spec that the service makes from `request` with these parameters.
+
+    The job would run for ever.
+    """
     common = request(**parameters).metadata
     sent = dict(common.parameters)
     return JobSpec(
@@ -365,7 +374,7 @@ def _jobs(filling: Filling) -> Iterator[Job]:
 
 
 async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
-    """Do the work for each key, for a bounded number of keys at a time."""
+    """Do the work for each key, for a limited number of keys at a time."""
     # A shared iterator serves as the queue of the workers.
     left = iter(keys)
 
@@ -377,7 +386,7 @@ async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
 
 
 def commits(data_dir: Path) -> int:
-    """Return the transactions committed since the service opened its store.
+    """Return the number of transactions that were committed since the service opened its store.
 
     SQLite counts them in the header of the WAL index (sqlite.org/walformat.html, "iChange").
     """

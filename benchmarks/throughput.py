@@ -129,7 +129,10 @@ def _cpu_seconds(server: Server) -> float:
 
 
 def _start(path: Path) -> int:
-    """Start the supervisor of a rank and return the pipe in which it reports a failure to start."""
+    """Start the supervisor of a rank in the folder `path`.
+
+    Return the pipe in which it reports if it fails to start.
+    """
     (path / "work").mkdir(parents=True)
     fields = ("", str(_MOST_LOG), "1", _PROGRAM, f"PATH={os.environ['PATH']}")
     (path / "command").write_bytes(b"".join(os.fsencode(field) + b"\0" for field in fields))

@@ -125,7 +125,10 @@ def _rows(name: str, rates: list[list[_Rate]], *, target: float | None = 0.9) ->
 
 @contextmanager
 def _replacing(authority: Authority, folder: Path) -> Iterator[list[int]]:
-    """Replace the server's certificate until the end of the block. Yields a list with the number of times."""
+    """During the block, replace the server's certificate repeatedly.
+
+    Yield a list with the number of replacements.
+    """
     done, replaced = threading.Event(), [0]
 
     def replace() -> None:

@@ -1,4 +1,5 @@
-"""The same training under the service and under bare torchrun: submit → first step, submit → end.
+"""The same training by the service and by bare torchrun: the times from submission to first step, and to the
+end.
 
 Three processes train the questions for a few epochs, in turn under each of the two. In each turn, a third run
 trains as an uploaded program: first, the code and 10 MB beside it are read, hashed and sent, with new content
@@ -96,7 +97,7 @@ def _under_the_service(stub: TrainingServiceStub, epochs: int) -> Times:
 
 
 def _uploaded(stub: TrainingServiceStub, client: TrainingClient, user: Path, epochs: int) -> Times:
-    """Run the training as the program of a folder. Each round sends new files."""
+    """Upload a folder with new files, run the training in it as a job, and return the times."""
     shutil.rmtree(user, ignore_errors=True)
     code = Path(intent_classification.__file__).parent
     shutil.copytree(code, user / code.name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""Train, durable: against empty handlers, and with many jobs in the store against none.
+"""Durable calls of Train, compared with empty handlers; and with many jobs in the store, compared with none.
 
 The same client (64 calls in flight, a separate process) calls in turn, in the same run:
 

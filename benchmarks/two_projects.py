@@ -68,7 +68,7 @@ class Plan:
     gangs: int
     gang_seconds: float
     gang_after: float
-    """When the gangs are submitted, in seconds from the beginning."""
+    """The time at which the gangs are submitted, in seconds from the beginning."""
 
 
 WHOLE = Plan(jobs=48, seconds=5.0, gangs=2, gang_seconds=6.0, gang_after=6.0)
@@ -81,9 +81,9 @@ class Seen:
 
     name: str
     times: list[float] = field(default_factory=list)
-    """Seconds from the beginning."""
+    """The times of the reports, in seconds from the beginning."""
     running: dict[str, list[int]] = field(default_factory=lambda: {FLOODS: [], GANGS: []})
-    """The instances of the jobs that run, by project."""
+    """The numbers of instances of running jobs at these times, by project."""
     submitted: dict[int, float] = field(default_factory=dict)
     started: dict[int, float] = field(default_factory=dict)
     """The start of each gang, in seconds from the beginning."""
@@ -105,7 +105,7 @@ class Seen:
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure on processes."""
+    """Return the rows of a measurement on processes."""
     return rows(seen_of(QUICK if quick else WHOLE, "process"))
 
 
@@ -160,7 +160,7 @@ def _submit(client: TrainingClient, seconds: float, instances: int) -> int:
 
 
 def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, began: float) -> bool:
-    """Record the running jobs. Return whether jobs wait or run."""
+    """Record the running jobs of a snapshot. Return whether any jobs wait or run."""
     now = snapshot.taken_at.ToMicroseconds() / 1e6 - began
     if seen.times and now <= seen.times[-1]:
         return True  # this snapshot was seen already
@@ -232,7 +232,7 @@ def _cluster(*arguments: str) -> str:
 
 
 def rows(every: Sequence[Seen]) -> list[Row]:
-    """Compare both runs."""
+    """Return rows that compare both runs."""
     alone, shared = every[1], every[0]
     mine, theirs = (max(seen.waits) for seen in (alone, shared))
     return [
@@ -278,7 +278,10 @@ def draw(every: Sequence[Seen], path: Path) -> None:
 def _steps(
     times: Sequence[float], shares: Sequence[Sequence[float]]
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the points of lines that go up and down at once. Points where nothing changes are left out."""
+    """Return the points of step-shaped lines, as times and shares.
+
+    Points where nothing changes are left out.
+    """
     kept_times, kept = list[float](), [list[float]() for _ in shares]
     for place, at in enumerate(times):
         now = [each[place] for each in shares]

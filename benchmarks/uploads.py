@@ -85,13 +85,13 @@ def _timed(send: Callable[[WorkingTree], None], files: WorkingTree) -> float:
 
 
 def _last_of(trees: list[WorkingTree], client: TrainingClient) -> WorkingTree:
-    """Upload the last tree, and return it."""
+    """Upload the last of the trees, and return it."""
     client._programs.upload(trees[-1], None, ())
     return trees[-1]
 
 
 def _send(peer: Server, files: WorkingTree) -> None:
-    """Send all contents to the peer."""
+    """Send all contents of the files to the peer."""
     sizes = {file.sha256: file.size for file in files.files}
     missing = [MissingContent(sha256=sha256, size=size) for sha256, size in sizes.items()]
     sending = Sending(files, None)
@@ -101,7 +101,7 @@ def _send(peer: Server, files: WorkingTree) -> None:
 
 
 def write_files(folder: Path, seed: int) -> None:
-    """Write 200 MB of files. Each seed has other contents."""
+    """Write 200 MB of files into the folder. Each seed gives other contents."""
     made = random.Random(seed)
     for kind, (count, size) in _SIZES.items():
         (folder / kind).mkdir(parents=True)

@@ -25,7 +25,7 @@ class Viewers:
         self._ask({"url": url, "paths": list(paths)})
 
     def events(self) -> int:
-        """Return how many events all viewers have got."""
+        """Return the number of events that all viewers together have got."""
         return self._ask({})
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""The training service: the gRPC edge, its client and its command line."""
+"""The training service: its gRPC API, its client and its command line."""

@@ -1,4 +1,4 @@
-"""Opens tokens and projects, as the settings want them."""
+"""Makes the parts of the service that identify callers and know their rights, as the settings say."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,12 +27,13 @@ class OpenedAccess:
     operations: Access
     authenticator: Authenticator
     note: EventObserver
-    """Gets an event of each denial."""
+    """It gets an event for each denial."""
 
 
 async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
-    """Read the projects, and make the parts. `note` gets an event of each denial, and of each
-    project that changes in the file.
+    """Read the projects, and return the callers and their rights.
+
+    `note` gets an event for each denial, and for each project that changes in the file.
 
     Raises Unusable if the file of projects cannot be used, or if it declares a project that was also declared
     by the API.
@@ -59,7 +60,10 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 
 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
-    """Return the projects of the configuration and of its file, which is read again when it has changed."""
+    """Return a function that returns the projects of the configuration and of the file of projects.
+
+    The file is read again when it has changed. Raises Unusable.
+    """
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):
         raise Unusable(

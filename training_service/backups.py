@@ -32,7 +32,7 @@ def back_up(settings: Settings, target: Path) -> None:
 
 
 async def restore(settings: Settings, source: Path | None) -> str:
-    """Prepare the next service to use a backup. Returns a summary for people.
+    """Prepare a backup for the next start of the service. Returns a summary for people.
 
     With SQLite, `source` becomes the job store. With Redis, `source` is None, and the operator restores the
     data of the server first. Raises TrackerError; then the job store is unchanged.
@@ -65,7 +65,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
                 restored = await _catch_up(settings, store, last_given)
             finally:
                 await store.close()
-            # The job store is replaced only now, when the copy is prepared.
+            # The job store is replaced only after the copy has been prepared.
             aside = await asyncio.to_thread(backup.put_in_place, staged, path)
         except BaseException:
             backup.discard(staged)
@@ -78,7 +78,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
 
 async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Restored:
     async with AsyncExitStack() as stack:
-        # Hold the lease, so that no tracker of a replica runs or writes.
+        # While this process holds the lease, no replica runs its tracker or writes.
         term = await _lead(settings, store)
         stack.push_async_callback(store.resign, term)
         store_id = await store.store_id()
@@ -90,7 +90,10 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
 
 
 async def _lead(settings: Settings, store: Store) -> Term:
-    """Take the lease, if need be after the lease of a killed service has expired. Raises StoreRefused."""
+    """Take the lease, and return its term. If a killed service had the lease, wait until it expires.
+
+    Raises StoreRefused.
+    """
     deadline = time.monotonic() + 2 * settings.store.lease_seconds
     while (term := await store.lead(f"restore on {socket.gethostname()}/{os.getpid()}", _LEASE)) is None:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Opens the catalog of algorithms, datasets and queues, as the settings want it."""
+"""Opens the catalog of algorithms, datasets and queues that the settings describe."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ConfigurationFile:
 
     path: Path
     load: Callable[[], Settings]
-    """Raises SettingsError."""
+    """Loads the settings again. Raises SettingsError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,9 @@ async def open_catalog(
     note: EventObserver = ignore_event,
     file: ConfigurationFile | None = None,
 ) -> OpenedCatalog:
-    """Read the declared entries. Changes of `file` take effect without a restart, unless it is a pipe.
+    """Read the declared entries, and return the catalog. Changes of `file` take effect without a restart.
+
+    This is not so if the file is a pipe.
 
     Raises Unusable if the file has a name that was also declared by the API.
     """
@@ -68,7 +70,7 @@ async def open_catalog(
 
 
 def files_of(settings: Settings) -> Files:
-    """Return the entries of the configuration, with the built-in ones."""
+    """Return the entries of the configuration, including the built-in ones."""
     return Files(
         algorithms=settings.algorithms,
         datasets=settings.datasets,
@@ -82,7 +84,7 @@ def files_of(settings: Settings) -> Files:
 
 
 def _equal(configured: Mapping[str, object], shipped: Mapping[str, object]) -> frozenset[str]:
-    """Return the names of the entries that equal the shipped ones."""
+    """Return the names of the configured entries that equal the shipped entries of the same name."""
     return frozenset(name for name, value in shipped.items() if configured.get(name) == value)
 
 
@@ -97,7 +99,10 @@ def reader_of(settings: Settings) -> Reader:
 
 
 def _refusal_of(settings: Settings) -> str:
-    """Return why this service refuses algorithms of callers; "" if not. Algorithms are code like programs."""
+    """Return why this service refuses algorithms that callers declare; "" if it accepts them.
+
+    Algorithms are code, as programs are.
+    """
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"
     if wanted is None:
@@ -123,7 +128,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
-    """Raise Unusable for an entry of a file that the API declared, too."""
+    """Raise Unusable if an entry of `files` was also declared by the API."""
     declared = {(each.kind, each.name.casefold()): each for each in stored}
     for kind, table in _TABLES.items():
         for name in files.names(kind):

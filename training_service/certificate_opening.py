@@ -1,4 +1,4 @@
-"""Opens the certificates of the settings, and watches their age."""
+"""Opens the certificates that the settings name, and warns before they expire."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return when the certificates of each setting expire."""
+        """Return, by setting, when its certificates expire."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:
@@ -68,11 +68,13 @@ class Certificates:
         return ends
 
     def problems(self) -> int:
-        """Return how many groups of files have a replacement that cannot be used."""
+        """Return how many of the groups of files (TLS, authorities of ranks) have changed and cannot be
+        used.
+        """
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:
-        """Find replaced files, and warn of certificates that expire soon, until cancelled."""
+        """Until cancelled, read replaced files, and log warnings of certificates that expire soon."""
         while True:
             for warning in self.warnings(datetime.now(UTC)):
                 log.warning("%s", warning)

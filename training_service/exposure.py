@@ -17,7 +17,7 @@ _HARM = "can submit, read and cancel every job, without a token"
 def log_exposure(settings: Settings) -> None:
     """Log who can use the service.
 
-    Warn if other machines can use it without protection, or if jobs run as root.
+    Log a warning if other machines can use it without protection, or if jobs run as root.
     """
     server, encrypted = settings.server, is_encrypted(settings)
     address, insecure = server.address, not is_loopback(server.address) and server.insecure

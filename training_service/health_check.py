@@ -9,7 +9,7 @@ from training_service.settings import Settings
 
 _ANSWER_SECONDS = 3
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
-"""Listening hosts, and how this machine reaches them."""
+"""Hosts that stand for all addresses, and the host at which this machine reaches them."""
 
 
 class NotHealthy(Exception):
@@ -17,9 +17,9 @@ class NotHealthy(Exception):
 
 
 def ask(settings: Settings | None, address: str | None) -> str:
-    """Return the state of the service at the address: SERVING if it serves. Raises NotHealthy.
+    """Ask the service at the address for its state, and return it: SERVING if it serves. Raises NotHealthy.
 
-    Without an address, the address of the settings is asked. TLS is used if the settings say so for the
+    If `address` is None, the address of the settings is used. TLS is used if the settings use it for this
     address.
     """
     target, channel = _channel(settings, address)
@@ -51,7 +51,7 @@ def _channel(settings: Settings | None, address: str | None) -> tuple[str, grpc.
         tls = read_certificate(settings)
     except Unusable as error:
         raise NotHealthy(str(error)) from error
-    # Only this certificate is trusted, with any name in it.
+    # Only this certificate is trusted, and any of its names is accepted.
     name = min(tls.names, default="").replace("*.", "any.")
     credentials = grpc.ssl_channel_credentials(tls.chain)
     return target, grpc.secure_channel(target, credentials, [("grpc.ssl_target_name_override", name)])

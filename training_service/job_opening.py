@@ -1,4 +1,4 @@
-"""Opens the operations behind the API, and the leadership with its tracker, as the settings want them."""
+"""Makes the operations behind the API, and the leadership with its tracker, as the settings say."""
 
 import os
 import socket
@@ -50,7 +50,10 @@ def make_jobs(
     pool: FollowedPool,
     programs: Programs | None = None,
 ) -> Jobs:
-    """Return the operations behind the API. `note` gets an event of each denial and read."""
+    """Return the operations on jobs, which the API calls.
+
+    `note` gets an event for each denial and each read.
+    """
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),

@@ -52,7 +52,10 @@ class _Json(logging.Formatter):
 
 
 def _context() -> dict[str, Any]:
-    """Return the known context. Records are formatted in the task that logs them."""
+    """Return the known parts of the context.
+
+    It is that of the present task, since the task that logs a record formats it.
+    """
     facts: dict[str, Any] = {}
     if subject := log_context.subject.get():
         facts = {"job": subject.job_id, **({"attempt": subject.attempt} if subject.attempt else {})}
@@ -71,7 +74,7 @@ def quotes_no_metadata(record: logging.LogRecord) -> bool:
 
 
 def set_up(settings: LoggingSettings) -> None:
-    """Log to standard error from now on."""
+    """Set up logging: records go to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if settings.format == "json" else _Console())
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)

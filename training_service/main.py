@@ -165,7 +165,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         stack.push_async_callback(end, background(presence.run(), "note of this replica"))
         if dashboard:
             await dashboard.start()
-        log_exposure(settings)  # after the start: a failed start logs one line only
+        log_exposure(settings)  # only after a successful start: a failed start logs one line only
         log.info("serving at %s:%d, pid %d", split(settings.server.address)[0], servers.port, os.getpid())
         notify(READY)
 
@@ -203,7 +203,7 @@ def _certificates(settings: Settings) -> Certificates | None:
 
 
 def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
-    """Return the export of the audit, if one is configured.
+    """Return the export of the audit; None if none is configured.
 
     Raises CannotServe if its file is not writable.
     """
@@ -240,7 +240,7 @@ async def _catalog(
 
 
 def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
-    """Write a token for trainctl on this machine, unless the service asks for no proof."""
+    """Write a token for trainctl on this machine. Do not if callers need no proof."""
     folder = settings.storage.data_dir
     try:
         if is_open(settings):
@@ -304,7 +304,7 @@ def _metrics_server(metrics: Metrics, settings: Settings, certificates: Certific
 
 
 def _stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
+    """Return an event that the first SIGTERM or SIGINT sets. A second signal ends the process at once."""
     stopping = asyncio.Event()
 
     def stop() -> None:
@@ -318,6 +318,8 @@ def _stop_signal() -> asyncio.Event:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of descriptors, which is often 1024: each running rank takes one or two."""
+    """Raise the soft limit of file descriptors, which is often 1024, since each running rank takes one or
+    two.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Tells systemd that the service is ready, or stops (Type=notify; man sd_notify)."""
+"""Tells systemd that the service is ready or is stopping (Type=notify; man sd_notify)."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Opens uploaded programs, as the settings want them."""
+"""Makes the parts of the service that handle uploaded programs, as the settings say."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from training_service.settings.protection import may_send_code
 
 
 def open_trees(settings: Settings) -> TreeStore:
-    """Return the uploaded trees of this service."""
+    """Return the store of the service's uploaded trees."""
     return TreeStore(
         settings.storage.data_dir.absolute() / "programs",
         settings.programs.limits,

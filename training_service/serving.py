@@ -51,7 +51,7 @@ SERVICE_NAMES = tuple(
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _HEALTH_DESCRIPTORS = 128
-"""The descriptors of the server of health checks. Half of them are for connections; probes need few."""
+"""The file descriptors for the server of health checks. Half of them are for connections; probes need few."""
 
 
 class CannotServe(Exception):
@@ -65,12 +65,12 @@ class Listener:
     setting: str
     address: str
     tls: Live[ServerTls] | None = None
-    """None: connections are not encrypted."""
+    """The certificate and key of the server. None: connections are not encrypted."""
     client_certificates: bool = False
     """Whether clients must have certificates."""
 
     def bind(self, server: grpc.aio.Server) -> int:
-        """Let the server listen here. Returns the port. Raises CannotServe."""
+        """Let the server listen at this address, and return the port. Raises CannotServe."""
         try:
             if self.tls is None:
                 return server.add_insecure_port(self.address)
@@ -158,11 +158,11 @@ class Servers:
             await self._serving.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def drain(self) -> None:
-        """Say to health checks that the service is about to stop."""
+        """Let health checks answer that the service is about to stop."""
         await self._serving.enter_graceful_shutdown()
 
     async def stop(self) -> None:
-        """Take no new calls, and give those that run the configured time to finish."""
+        """Refuse new calls, and give running calls the configured time to finish."""
         await asyncio.gather(*(server.stop(self._grace) for server in self._all))
 
 
@@ -171,7 +171,9 @@ def make_server(
     interceptor: CallInterceptor,
     descriptors: int,
 ) -> grpc.aio.Server:
-    """Return a server of these services with its limits, which may use this number of descriptors."""
+    """Return a server of these services, with limits that let it use at most this number of file
+    descriptors.
+    """
     server = grpc.aio.server(
         options=[
             *connection_options(descriptors),

@@ -26,7 +26,8 @@ async def open_store(settings: Settings) -> Store:
     from job_tracker.store.redis import Address, RedisStore
 
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
-    # A file with the id of each store used from this folder. str(address) has no password.
+    # A file for each store that is used from this folder; it has the id of the store. str(address) has no
+    # password.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
     return await RedisStore.open(
         address,
@@ -50,7 +51,7 @@ def sqlite_path(settings: Settings) -> Path:
 
 
 def _used_folders(storage: StorageSettings) -> list[Path]:
-    """Return the folders below data_dir with files of jobs."""
+    """Return the folders below data_dir that have files of jobs."""
     folders = [storage.data_dir / name for name in _OF_JOBS]
     root = Path(storage.root.removeprefix("file://"))
     if root.is_relative_to(storage.data_dir.absolute()):

@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _leave(*_: object) -> NoReturn:
-    """End at once: nothing has begun, and an import that is interrupted may raise any error."""
+    """End the process at once. Nothing has begun yet, and an interrupted import could raise any error."""
     sys.stderr.write("trainctl: interrupted\n")
     sys.stderr.flush()
     os._exit(_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Opens the dashboard, as the settings want it."""
+"""Opens the dashboard that the settings describe."""
 
 import logging
 import socket
@@ -53,7 +53,7 @@ class Dashboard:
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Return whether the dashboard is to be served. Raises CannotOpenDashboard if a library is missing."""
+    """Return whether the settings want the dashboard. Raises CannotOpenDashboard if a library is missing."""
     wanted = settings.web.enabled
     if wanted is False or (wanted is None and not is_loopback(settings.server.address)):
         return False
@@ -84,7 +84,7 @@ def open_dashboard(
     """Listen, and return the dashboard; None if the settings do not want it. Raises CannotOpenDashboard."""
     if not is_wanted(settings):
         return None
-    # Only here, since the libraries are an extra, and take a moment to import.
+    # Imported here, since the libraries are an extra, and take a moment to import.
     from training_service.web.live import LivePages
     from training_service.web.routes import PAGES
     from training_service.web.server import WebServer
@@ -141,7 +141,7 @@ def _listen(settings: Settings, api_port: int) -> socket.socket:
         wanted = 0 if split(settings.server.address)[1] == "0" else api_port + 1
         try:
             return listen("127.0.0.1", wanted)
-        except (OSError, OverflowError):  # another program uses the port, or there is none above the last one
+        except (OSError, OverflowError):  # the port is in use, or is above the last port
             return listen("127.0.0.1", 0)
     try:
         return listen(host_of(address), int(split(address)[1]))

@@ -30,9 +30,9 @@ class RankObservation:
     status: RankStatus
     diagnosis: Diagnosis | None = None
     ended_at: float | None = None
-    """Seconds since 1970, if the time is known."""
+    """The time at which the rank ended, in seconds since 1970; None if it is unknown."""
     last_lines: str = ""
-    """The end of the log of a rank that ended with exit code 0, if it is known."""
+    """The end of the log, if it is known and the rank ended with exit code 0."""
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
     eviction: Eviction | None = None
@@ -54,16 +54,18 @@ class Observation:
 
     @property
     def master(self) -> RankObservation:
-        """Rank 0. The progress of rank 0 is the progress of the group."""
+        """The observation of rank 0, whose progress is the progress of the group."""
         return self.ranks[MASTER_RANK]
 
     def without_lost(self, most: int, known: Sequence[RankStatus], *, is_over: bool = False) -> "Observation":
-        """Return the observation in which the failures of at most `most` ranks, other than 0, do not count.
+        """Return the observation in which up to `most` failed ranks other than 0 count as lost, not as
+        failed.
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. If
-        rank 0 has failed, or more than `most` ranks have, the attempt fails. A loss just before that may be
-        the cause, so it counts as a failure; earlier losses do not. If the attempt `is_over`, losses that
-        were known before never count, since its end was decided after them.
+        rank 0 or more than `most` ranks have failed, the attempt fails. A rank that was lost just before that
+        may be the cause, so it counts as failed; ranks that were lost earlier do not. If the attempt
+        `is_over`, ranks that were already known as lost never count as failed, since the end of the attempt
+        was decided after their loss.
         """
         if not most:
             return self
@@ -88,7 +90,8 @@ class Observation:
     def first_failure(self) -> Diagnosis | None:
         """The diagnosis of the rank that failed first; None if no rank has failed.
 
-        Later failures are often consequences. If several ranks fail at the same time, the lowest rank counts.
+        Later failures are often consequences. If several ranks fail at the same time, the one with the lowest
+        number counts.
 
         A crash is not the root cause if another rank failed in another way within 5 s. A crash that names a
         lost peer is not the root cause if another rank crashed for another reason within 5 s: losing a peer
@@ -119,7 +122,7 @@ class Observation:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether every rank has ended."""
+        """Whether every rank has ended."""
         return all(rank.status.phase.has_ended for rank in self.ranks)
 
     @property
@@ -131,9 +134,9 @@ class Observation:
 def _left_early(
     ranks: Iterable[RankObservation], failed: RankObservation, why: Diagnosis
 ) -> Diagnosis | None:
-    """Diagnose that another rank left too early, with exit code 0.
+    """Return the diagnosis that another rank left too early, with exit code 0; None if that is not the cause.
 
-    Return None unless `failed` crashed because it lost a peer.
+    It can be the cause only if `failed` crashed because it lost a peer (its diagnosis is `why`).
     """
     if why.category is not Category.CRASHED or failed.ended_at is None:
         return None
@@ -163,7 +166,10 @@ def _left_early(
 
 
 def _lost(rank: RankObservation) -> RankObservation:
-    """Return the observation of a rank whose failure does not count. Its status has the diagnosis as note."""
+    """Return the observation of a failed rank without its diagnosis, so that the rank counts as lost.
+
+    The note of the status has the summary of the diagnosis.
+    """
     assert rank.diagnosis is not None, "it has failed"
     note = f"{_LOST}{rank.diagnosis.summary}"
     return replace(rank, diagnosis=None, status=replace(rank.status, note=note))
@@ -186,7 +192,7 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
     """Read a watch up to END_OF_SNAPSHOT, and return all groups. The watch then continues with changes.
 
-    Raises BackendUnavailable if the engine does not answer, or if the watch ends before this mark.
+    Raises BackendUnavailable if the engine does not answer, or if the watch ends before END_OF_SNAPSHOT.
     """
     found: dict[GroupRef, Observation] = {}
     async for change in watch:
@@ -225,7 +231,8 @@ class Backend(LiveLogs, Protocol):
         ...
 
     def watch(self) -> Watch:
-        """Yield every group between launch and stop, then END_OF_SNAPSHOT, then groups as they change.
+        """Yield every group that was launched and not stopped, then END_OF_SNAPSHOT, then groups as they
+        change.
 
         A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken. The
         later changes do not show that a group is gone, so callers must take a new snapshot from time to time.
@@ -251,7 +258,7 @@ class Backend(LiveLogs, Protocol):
 
         The groups' logs stay. Everything of `forgotten` groups is removed at once, including their logs. A
         sweep may be repeated. It also removes objects that other replicas have kept. Raises
-        BackendUnavailable if this is not possible now.
+        BackendUnavailable if the engine does not answer.
         """
         ...
 
@@ -268,11 +275,12 @@ class Inventory(Protocol):
     """The machines of a backend's engine. This part of a backend is optional."""
 
     def machines(self) -> Machines:
-        """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes.
+        """Yield all machines with their names, then END_OF_SNAPSHOT, then each machine that changes.
 
-        None: the machine is gone. Machines whose flavor no job may use are left out. Intermediate changes may
-        be left out, too. Resources that the scheduler has given to attempts of this service count as free,
-        since the scheduler itself subtracts them. Raises BackendUnavailable if the machines cannot be read.
+        None in place of a machine: it is gone. Machines whose flavor no job may use are left out.
+        Intermediate changes may be left out, too. Resources that the scheduler has given to attempts of this
+        service count as free, since the scheduler itself subtracts them. Raises BackendUnavailable if the
+        machines cannot be read.
         """
         ...
 

@@ -33,7 +33,7 @@ from job_tracker.logs.writing import RecordMaker
 
 @dataclass(frozen=True, slots=True)
 class FakePlan:
-    """A group that runs for `seconds` (None: until it is stopped)."""
+    """The plan of a group that runs for `seconds`. None: until it is stopped."""
 
     group: GroupRef
     seconds: float | None
@@ -70,7 +70,7 @@ class FakeMachine:
     places: Mapping[Place, str] = field(default_factory=dict)
 
     def seen(self, name: str) -> Machine:
-        """Return the machine as `Inventory.machines` yields it."""
+        """Return the machine, called `name`, in the form in which `Inventory.machines` yields it."""
         most = {each: amount - self.stays.get(each, 0) for each, amount in self.offers.items()}
         return Machine(
             name=name,
@@ -96,7 +96,7 @@ class FakeWorld:
     machine_feed: Broadcast[str, Machine | None] = field(default_factory=Broadcast)
 
     def put_machine(self, name: str, machine: "FakeMachine | None") -> None:
-        """Add, change or remove a machine."""
+        """Add or change the machine of this name; None removes it."""
         if machine is None:
             self.machines.pop(name, None)
         else:
@@ -104,12 +104,17 @@ class FakeWorld:
         self.machine_feed.publish(name, self.machine_of(name))
 
     def machine_of(self, name: str) -> Machine | None:
-        """Return a machine as `Inventory.machines` yields it."""
+        """Return the machine in the form in which `Inventory.machines` yields it; None if there is none of
+        this name.
+        """
         found = self.machines.get(name)
         return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
-        """End one rank, at this time (in seconds since 1970) or at an unknown time."""
+        """End one rank with this exit code.
+
+        `at` is the time of its end in seconds since 1970; None: unknown.
+        """
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return
@@ -127,13 +132,13 @@ class FakeWorld:
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def evict(self, group: GroupRef, rank: int, eviction: Eviction) -> None:
-        """Give one rank the notice of an eviction. The rank runs until the service stops it."""
+        """Give one rank the notice of an eviction. The rank runs on until the service stops its group."""
         found = self.live[group]
         found.ranks[rank] = replace(found.ranks[rank], eviction=eviction)
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def vanish(self, group: GroupRef) -> None:
-        """Remove the group from outside the backend."""
+        """Remove the group, as something other than the backend would."""
         found = self.live.pop(group)
         found.ended.set()
         if found.timer:

@@ -32,7 +32,7 @@ GROUP = "job_tracker.backends"
 
 
 class Preflight(Protocol):
-    """Checks at the engine whether a job could run, in addition to the checks of admission."""
+    """Asks the engine whether it would accept a job, in addition to the checks of admission."""
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField for a spec whose launch would fail."""
@@ -41,7 +41,7 @@ class Preflight(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The service's folders, limits and settings that a backend needs."""
+    """The folders, limits and settings of the service that a backend needs."""
 
     data_dir: Path
     """The folder of this service, for files of the backend."""
@@ -56,11 +56,11 @@ class Surroundings:
     delegate: str = ""
     """The queue of the cluster that decides when jobs start; empty: this service decides."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """The classes of priorities, by name."""
+    """The numbers of priorities, by the names of their classes."""
     followed: Collection[str] = ()
     """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
-    """The time in which a process must end after a signal."""
+    """The time that a process has to end after SIGTERM."""
     extra_environment: ExtraEnvironment = nothing_more
     on_request: RequestObserver = ignore_request
 
@@ -78,11 +78,16 @@ class Opened:
     access: RankAccess | None = None
     """None: the backend cannot run commands where a rank runs."""
     on_save: JobObserver = ignore_job
-    """Called with each stored change of a job, to show it to users of the engine."""
+    """It is called with each stored change of a job, so that the backend can show the change in the
+    engine.
+    """
     on_waiting: WaitingObserver | None = None
-    """Called with queued jobs whose reason for waiting has changed, to show it to users of the engine."""
+    """It is called with queued jobs whose reason for waiting has changed, to show the reason in the
+    engine.
+    """
     silent_seconds: Callable[[], float | None] = lambda: None
-    """Seconds since the last message of an engine that sends at least one a minute; None for other engines.
+    """Returns the seconds since the engine's last message; None for an engine that does not send one a
+    minute.
     """
 
 
@@ -94,7 +99,7 @@ class BackendPlugin(Protocol):
     """
 
     settings_model: ClassVar[type[Config]]
-    """The model of its settings table.
+    """The model of the backend's table of settings.
 
     Each setting needs a default, since another backend may be the selected one.
     """
@@ -125,15 +130,21 @@ class BackendPlugin(Protocol):
         delegate: str | None,
         priorities: Mapping[str, int],  # noqa: ARG002
     ) -> None:
-        """Check the settings for `delegate`, the cluster's own queue that decides when jobs start.
+        """Raise ValueError if the settings do not allow the cluster's queue `delegate` to decide when jobs
+        start.
 
-        `priorities` are the classes of jobs. Raises a ValueError that begins with a field.
+        None: the service itself decides. `priorities` has the numbers of priorities by the names of their
+        classes. The message begins with the name of a field.
         """
         if delegate is not None:
             raise ValueError(f"delegate: {quoted(delegate)} is not possible: this backend has no such queue")
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""
+        """Return an instance of the role: the algorithm's options, merged with the options that a request has
+        sent.
+
+        Raises ValueError if options contradict each other.
+        """
         ...
 
     def resolve_program(
@@ -141,16 +152,16 @@ class BackendPlugin(Protocol):
         command: tuple[str, ...],  # noqa: ARG002
         sent: InstanceOptions,  # noqa: ARG002
     ) -> InstanceSpec | None:
-        """Resolve an instance that runs the command in a copy of uploaded files (see Surroundings.trees).
+        """Return an instance that runs the command in a copy of uploaded files (see Surroundings.trees).
 
         None: the backend cannot run uploaded programs. Raises ValueError if options contradict each other.
         """
         return None
 
     def check_environment(self, requirements: str, name: str) -> None:  # noqa: ARG002
-        """Check the Python environment of a program: a file of requirements, or the name of a configured one.
+        """Raise ValueError if programs cannot have this Python environment.
 
-        Raises ValueError if programs cannot have it.
+        It is given by a file of requirements, or by the `name` of a configured environment.
         """
         raise ValueError(
             "not allowed: this backend installs no packages and has no named environments; put the packages "
@@ -160,9 +171,8 @@ class BackendPlugin(Protocol):
     def image_of_program(self, image: str, environment: str) -> str:  # noqa: ARG002
         """Return the image of a program that names an image or an environment.
 
-        Empty: the image of its spec counts.
-
-        `environment` has passed `check_environment`. Raises ValueError if programs cannot have the image.
+        An empty result means the image in the program's InstanceSpec. `environment` has passed
+        `check_environment`. Raises ValueError if programs cannot have the image.
         """
         if image:
             raise ValueError(
@@ -171,7 +181,7 @@ class BackendPlugin(Protocol):
         return ""
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
-        """Return the address where ranks reach a server of this machine, or None."""
+        """Return the address at which ranks reach a server on this machine; None if they cannot reach it."""
         return None
 
     async def open(self, surroundings: Surroundings) -> Opened:

@@ -31,7 +31,7 @@ from job_tracker.scheduling.work import WaitingWork
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
 Amounts = dict[str, dict[str, float]]
-"""Amounts by flavor and resource."""
+"""Amounts of resources, by flavor and resource."""
 
 
 class Board:
@@ -47,7 +47,10 @@ class Board:
         half_life: float,
         experience: Experience | None = None,
     ) -> None:
-        """After `half_life` seconds, the past usage of queues counts half."""
+        """`pool` returns the flavors and queues.
+
+        After `half_life` seconds, the past usage of queues counts half.
+        """
         self._pool = pool
         self._half_life = half_life
         self.experience = experience or Experience()
@@ -99,14 +102,14 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return the past usage of queues. Usage that has decayed to nothing is forgotten."""
+        """Return the past usage by queue. Usage that has decayed to nothing is forgotten."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]
         return self.usage
 
     def shift(self, seconds: float) -> None:
-        """Move all times by the amount by which the clock was set."""
+        """Move all times on the board by `seconds`, by which the clock was set."""
         self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
@@ -121,8 +124,8 @@ class Board:
     def read(self, job: Job, now: float) -> None:
         """Update the board from a stored job.
 
-        The job's usage since its start is added once. So a new leader has to read jobs in the order of their
-        starts.
+        The first read of a running job adds its usage since its start. So a new leader has to read jobs in
+        the order of their starts.
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
@@ -160,9 +163,9 @@ class Board:
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:
-        """Learn from an attempt that has ended.
+        """Learn from the job's attempt that has ended.
 
-        After that, durations of waiting jobs that were unknown may be known.
+        With its run time, the unknown durations of some waiting jobs may become known.
         """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
@@ -174,7 +177,9 @@ class Board:
                     self._add(replace(gang, expected=expected))
 
     def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
-        """Learn from a pass which jobs have begun to wait, and how long jobs that have started had waited."""
+        """After a pass, learn which jobs have begun to wait, and how long the jobs that have started had
+        waited.
+        """
         self.experience.learn_waits(self, promises, now)
 
     def waits(self, job_id: int) -> bool:
@@ -186,7 +191,9 @@ class Board:
         return job_id in self.running
 
     def ahead_of_new(self, now: float) -> Mapping[int, float]:
-        """Return the seconds of work ahead of the waiting jobs that were submitted since the last call."""
+        """Return, by job, the seconds of work ahead of each waiting job that was submitted since the last
+        call.
+        """
         new = [gang for job_id in self._new if (gang := self.waiting.get(job_id)) is not None]
         self._new.clear()
         return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
@@ -199,9 +206,9 @@ class Board:
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
     def snapshot(self, *, is_open: bool) -> Snapshot:
-        """Return the snapshot.
+        """Return the snapshot for the planner. `is_open` says whether jobs may start now.
 
-        It shares the collections of the board, so it is valid until the next change.
+        It shares the collections of the board, so it is valid until the next change of the board.
         """
         flavors, queues = self._pool()
         return Snapshot(
@@ -291,7 +298,9 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: the past usage has decayed, and the use since then is added."""
+    """Return the usage at the time `now`: the past usage has decayed, and the use at `rates` since then is
+    added.
+    """
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

@@ -2,15 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from job_tracker.scheduling.lengths import planned_end
 from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources, Running
 from job_tracker.scheduling.packing import UNLIMITED, Demand, Room, pack
 from job_tracker.scheduling.profile import Profile, Return, Vector, in_order
-from job_tracker.scheduling.running import RunningGangs, used_by
+from job_tracker.scheduling.running import Gangs, RunningGangs
 from job_tracker.scheduling.shapes import held_parts, vector
 
 
@@ -31,52 +32,53 @@ _MOST_ROOMS = 64
 class FlavorCapacity:
     """The free resources of one flavor over time."""
 
-    def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
-        """Start with the running gangs, or with none."""
+    def __init__(
+        self, flavor: Flavor, now: float, running: Gangs | None = None, *, for_ever: bool = False
+    ) -> None:
+        """Start with the running gangs, or with none. With `for_ever`, they give nothing back."""
         self.flavor = flavor
-        self._now = now
+        self._now, self._for_ever = now, for_ever
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
         self.names = tuple(names)
         self._has_nodes = bool(flavor.nodes) or flavor.is_followed
         self._open = {node.name: node for node in flavor.nodes if node.is_open}
-        running = RunningGangs() if running is None else running
-        by_node: dict[str, list[Return]] = {name: [] for name in self._open}
-        if self._has_nodes:
-            held = [*self._on_nodes(running, now, by_node)]
-            self._all = self._profile(flavor, now, held)
-        else:
-            free = self._left(flavor, [running.held_on(flavor.name)])
-            self._all = Profile(now, free, running.returned(flavor.name, now))
-        self._nodes = {name: self._profile(node, now, by_node[name]) for name, node in self._open.items()}
+        self._running = RunningGangs() if running is None else running
+        self._on_nodes = self._running.on_machines(flavor.name)
+        self._all = self._whole()
+        self._profiles: dict[str, Profile] = {}
+        """The free resources of machines over time, as far as they were needed so far."""
         self._rooms: dict[tuple[float, float], dict[str, Room]] = {}
         """The free resources of each machine between two times."""
 
-    def _on_nodes(
-        self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
-    ) -> Iterator[Return]:
-        """Count the resources that gangs hold on machines, and yield them for each open machine.
+    def _whole(self) -> Profile:
+        """Return the free resources of all open machines together. Without machines: of the flavor."""
+        name, running = self.flavor.name, self._running
+        away = self._on_nodes.keys() - self._open.keys() if self._has_nodes else ()
+        elsewhere = [each for node in away for each in self._on_nodes[node].items()]
+        negative = [(job_id, _negative(amounts)) for job_id, amounts in elsewhere]
+        free = self._left(self.flavor, [running.held_on(name), *(amounts for _, amounts in negative)])
+        if self._for_ever:
+            return Profile(self._now, free)
+        returned = running.returned(name, self._now)
+        if negative:
+            returned = in_order([*returned, *self._returns(negative)])
+        return Profile(self._now, free, returned)
 
-        After that, yield the resources of gangs whose machines are unknown.
-        """
-        for run in running.values():
-            if run.allocation.flavor != self.flavor.name:
-                continue
-            end, nodes = planned_end(run, now), run.allocation.nodes
-            if not nodes:
-                yield end, used_by(run)
-            rank = 0
-            for part in held_parts(run.gang, run.allocation):
-                each = {INSTANCES: 1, **part.each}
-                for name in nodes[rank : rank + part.count]:
-                    if name in by_node:
-                        by_node[name].append((end, each))
-                        yield end, each
-                rank += part.count
+    def _node(self, name: str) -> Profile:
+        """Return the free resources of an open machine over time."""
+        known = self._profiles.get(name)
+        if known is None:
+            held = self._on_nodes.get(name, {})
+            free = self._left(self._open[name], held.values())
+            returned = () if self._for_ever else in_order(self._returns(held.items()))
+            known = self._profiles[name] = Profile(self._now, free, returned)
+        return known
 
-    def _profile(self, of: Flavor | Node, now: float, held: Sequence[Return]) -> Profile:
-        return Profile(now, self._left(of, (needs for _, needs in held)), in_order(held))
+    def _returns(self, held: Iterable[tuple[int, Resources]]) -> Iterator[Return]:
+        """Yield the amounts that gangs give back, each at the planned end of its gang."""
+        return ((planned_end(self._running[job_id], self._now), amounts) for job_id, amounts in held)
 
     def has_free(self, now: float) -> bool:
         """Return whether another instance may fit now."""
@@ -85,15 +87,18 @@ class FlavorCapacity:
         return self._all.lowest(now, now)[self.names.index(INSTANCES)] > 0
 
     def find(self, parts: tuple[Part, ...], length: float, after: float) -> Slot:
-        """Return the first time from which the parts fit for a length of time."""
+        """Return the slot at the first time, not before `after`, from which the parts fit for `length`
+        seconds.
+
+        Return NEVER if there is no such time.
+        """
         if not self._offers(parts):
             return NEVER
         need = self._need(parts)
         at = self._all.earliest(need, length, after)
         if not self._has_nodes or at == math.inf:
             return Slot(at)
-        times = sorted({t for node in self._nodes.values() for t in node.times() if t > at})
-        for start in (at, *times):
+        for start in chain((at,), self._times_after(at)):
             if start > at and self._all.earliest(need, length, start) != start:
                 continue
             nodes = self._pack(parts, start, start + length)
@@ -101,10 +106,15 @@ class FlavorCapacity:
                 return Slot(start, nodes)
         return NEVER
 
+    def _times_after(self, at: float) -> Iterator[float]:
+        """Yield the later times at which resources of open machines become free, in order."""
+        yield from sorted({time for name in self._open for time in self._node(name).times() if time > at})
+
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot if the parts fit from exactly this time; otherwise None.
+        """Return the slot at the time `at` if the parts fit from exactly then for `length` seconds; otherwise
+        None.
 
         The machines `nodes` are preferred.
         """
@@ -125,12 +135,14 @@ class FlavorCapacity:
                 needs[name] = [sum(both) for both in zip(needs.get(name, [0] * len(each)), each, strict=True)]
             rank += part.count
         return rank == len(nodes) and all(
-            name in self._nodes and self._nodes[name].fits_at(tuple(need), length, at)
+            name in self._open and self._node(name).fits_at(tuple(need), length, at)
             for name, need in needs.items()
         )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
-        """Return whether enough is left for the promised uses of others if the parts are used from now on."""
+        """Return whether enough is left for the `promised` uses if the parts are used from now on for
+        `length` seconds.
+        """
         rest = self._all.copy()
         for others, at, other_length in promised:
             start = max(at, self._now)
@@ -138,7 +150,7 @@ class FlavorCapacity:
         return rest.fits_at(self._need(parts), length, self._now)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
-        """Return whether enough is free in total, but not on single machines."""
+        """Return whether enough for the parts is free in total, but not on single machines."""
         if not self._has_nodes or not self._offers(parts):
             return False
         if not self._all.fits_at(self._need(parts), 0.0, now):
@@ -146,21 +158,23 @@ class FlavorCapacity:
         return self._pack(parts, now, now) is None
 
     def take(self, parts: tuple[Part, ...], slot: Slot, length: float) -> None:
-        """Subtract the needs of the parts during a slot."""
+        """Subtract the needs of the parts from the free resources, from the start of the slot for `length`
+        seconds.
+        """
         end = slot.at + length
         self._all.take(self._need(parts), slot.at, end)
         rank = 0
         for part in parts if slot.nodes else ():
             each = vector(part.each, self.names)
             for name, count in Counter(slot.nodes[rank : rank + part.count]).items():
-                self._nodes[name].take(tuple(amount * count for amount in each), slot.at, end)
+                self._node(name).take(tuple(amount * count for amount in each), slot.at, end)
             rank += part.count
         for (first, last), rooms in self._rooms.items():
             for name in set(slot.nodes):
-                rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
+                rooms[name] = Room(self._open[name], self._node(name).lowest(first, last))
 
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
-        """Count a running gang from now on. With sign -1, the resources that it holds are given back."""
+        """Subtract the resources of a running gang from now until `until`. With sign -1, give them back."""
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
@@ -170,15 +184,15 @@ class FlavorCapacity:
         for part in parts:
             each = tuple(sign * amount for amount in vector(part.each, self.names))
             for name in nodes[rank : rank + part.count]:
-                if name in self._nodes:
-                    self._nodes[name].take(each, now, until)
+                if name in self._open:
+                    self._node(name).take(each, now, until)
                     self._all.take(each, now, until)
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Subtract the needs of the parts from now on.
+        """Subtract the needs of the parts from now on, for ever.
 
-        Resources that are not free yet are taken once they become free.
+        Needs that are not free now are subtracted from resources that become free later.
         """
         self._all.take(self._need(parts), now, math.inf)
 
@@ -191,7 +205,9 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether the flavor has the labels and the resources that the parts need, as far as known."""
+        """Return whether the flavor has the labels and the resources that the parts need, as far as they
+        are known.
+        """
         labels = self.flavor.labels
         if labels and any(
             labels.get(key, value) != value for part in parts for key, value in part.where.selector
@@ -220,19 +236,23 @@ class FlavorCapacity:
         # machines have no room, so a quick check comes first.
         needs = {demand.each for demand in demands}
         nodes = (
-            (name, node)
-            for name, node in self._nodes.items()
-            if any(node.fits_at(need, end - start, start) for need in needs)
+            name
+            for name in self._open
+            if any(self._node(name).fits_at(need, end - start, start) for need in needs)
         )
-        return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
+        return pack(demands, [Room(self._open[name], self._node(name).lowest(start, end)) for name in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
-        """Return the resources that stay free on each machine between two times."""
+        """Return a room for each machine, with the resources that stay free on it between the two times."""
         rooms = self._rooms.get((start, end))
         if rooms is None:
             if len(self._rooms) >= _MOST_ROOMS:
                 self._rooms.clear()
             rooms = self._rooms[start, end] = {
-                name: Room(self._open[name], node.lowest(start, end)) for name, node in self._nodes.items()
+                name: Room(node, self._node(name).lowest(start, end)) for name, node in self._open.items()
             }
         return rooms.values()
+
+
+def _negative(amounts: Resources) -> Resources:
+    return {name: -amount for name, amount in amounts.items()}

@@ -1,4 +1,4 @@
-"""Changes of a snapshot that a remedy proposes. They change a waiting job, its queue, or the capacity."""
+"""Changes of a snapshot that a remedy proposes: of a waiting job, of its queue, or of the capacity."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,19 +30,19 @@ class Change(Protocol):
         ...
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
-        """Return the changed snapshot."""
+        """Return the snapshot as it is after the change, which is made for this gang."""
         ...
 
 
 def applied(snapshot: Snapshot, gang: Gang, changes: Iterable[Change]) -> Snapshot:
-    """Return the snapshot with all of the changes."""
+    """Return the snapshot as it is after all changes, one after the other."""
     for change in changes:
         snapshot = change.of(snapshot, snapshot.waiting.get(gang.job_id) or gang)
     return snapshot
 
 
 def path_of(snapshot: Snapshot, name: str) -> list[Queue]:
-    """Return a queue and its parents."""
+    """Return the queue with this name, and its parents up to the top."""
     found: list[Queue] = []
     while name in snapshot.queues and all(node.name != name for node in found):
         found.append(snapshot.queues[name])
@@ -132,7 +132,7 @@ class MoreRunning:
 
     queue: str
     more: int | None
-    """None: any number."""
+    """The number of additional jobs. None: any number."""
 
     @property
     def text(self) -> str:
@@ -195,7 +195,7 @@ class MoreCapacity:
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
-        """Return an addition to the capacity on which the parts fit `times` times."""
+        """Return an addition to the flavor's capacity on which the parts fit `times` times."""
         needs = _times(total(tuple(parts)), times)
         more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
         if not flavor.nodes:
@@ -220,7 +220,8 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # The needs of all jobs are added up: the number of machines that each job needs is not computed.
+        # One large machine with the needs of all jobs is added, since the machines of each job are not
+        # computed.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
         return replace(own, more=more, machines=(*own.machines, large), for_others=others)
@@ -257,7 +258,10 @@ class MakeRoom:
 
 
 def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
-    """Yield a machine for each instance."""
+    """Yield a new machine for each instance of the part, `times` times.
+
+    `number` is part of the machines' names.
+    """
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"

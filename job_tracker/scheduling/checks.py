@@ -12,7 +12,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 
 def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> Diagnosis | None:
-    """Return why a gang can never start. None: it can start, or this is not known yet."""
+    """Return why a gang can never start. None: it can start at some time, or this is not known yet."""
     known = [flavor for flavor in flavors if not gang.flavors or flavor.name in gang.flavors]
     if not known:
         names = ", ".join(flavor.name for flavor in flavors) or "none"
@@ -54,7 +54,9 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
 
 
 def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
-    """Return the flavors on which a gang can start, or may be able to, if no other gang runs."""
+    """Return the flavors on which a gang could start if no other gang ran, and those of which this is not
+    known.
+    """
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     return frozenset(

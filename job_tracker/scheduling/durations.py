@@ -1,8 +1,8 @@
 """Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
-Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
-these keys that has enough run times counts. Memory is bounded: each key keeps a limited number of its last
-run times, and the least recently used keys are dropped.
+Each run time is kept under three keys: project, algorithm and size; project and algorithm; algorithm alone.
+The expected run time comes from the first of these keys that has enough run times. Memory is bounded: each
+key keeps a limited number of its last run times, and the least recently used keys are dropped.
 """
 
 import json
@@ -18,7 +18,9 @@ KEPT: Final = 200
 """The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""With fewer run times, the next wider key is used: a few run times say little about the slowest tenth."""
+"""If a key has fewer run times, the next wider key is used: a few times say little about the slowest
+tenth.
+"""
 LEAST: Final = 3
 """With fewer run times than this in all keys, the duration is unknown."""
 MOST_SECONDS: Final = 1e10
@@ -28,7 +30,7 @@ _HIGH: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Attempts that are alike."""
+    """The properties by which attempts are alike: they probably run for about the same time."""
 
     project: str
     algorithm: str
@@ -37,7 +39,7 @@ class Kind:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that have the kind's run times, the narrowest first."""
+        """The keys under which run times of this kind are kept, the narrowest first."""
         narrow = [self.project, self.algorithm, self.size]
         return tuple(
             json.dumps(parts, separators=(",", ":")) for parts in (narrow, narrow[:2], [self.algorithm])
@@ -48,13 +50,16 @@ class RunTimes:
     """The last run times by key."""
 
     def __init__(self, *, kept: int = KEPT, most_keys: int = MOST_KEYS) -> None:
-        """Keep at most this many run times of a key, and this many keys."""
+        """Keep at most `kept` run times of a key, and at most `most_keys` keys."""
         self._kept, self._most_keys = kept, most_keys
         self._times: OrderedDict[str, list[float]] = OrderedDict()
         self._quantiles: dict[str, Expected] = {}
 
     def add(self, kind: Kind, seconds: float) -> tuple[str, ...]:
-        """Learn a run time, and return the keys that have changed. An invalid time is ignored."""
+        """Learn the run time of an attempt of this kind, and return the changed keys.
+
+        An invalid time is ignored.
+        """
         if not _is_time(seconds):
             return ()
         for key in kind.keys:
@@ -67,7 +72,7 @@ class RunTimes:
     def expected(
         self, kind: Kind, *, given: float | None = None, deadline: float | None = None
     ) -> Expected | None:
-        """Return the expected run time of an attempt; None: unknown.
+        """Return the expected run time of an attempt of this kind; None if it is unknown.
 
         `given` is the time that the caller states. It replaces the median, but the high estimate may still
         come from earlier attempts. No attempt runs longer than its deadline.
@@ -128,15 +133,15 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a value that the next run time does not exceed with this probability.
+    """Return the run time that the next run time does not exceed with the probability `share`.
 
-    If there are too few run times, return the longest.
+    `ordered` are the earlier run times, sorted. If there are too few of them, return the longest.
     """
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 
 
 def _rounded(seconds: float) -> float:
-    """Keep four digits, so that texts are small."""
+    """Return the seconds with four digits, so that texts are small."""
     return float(f"{seconds:.4g}")
 
 

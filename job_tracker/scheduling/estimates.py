@@ -13,11 +13,11 @@ class Basis(StrEnum):
     """The run times on which an estimate rests. The codes are stable: they are in the API."""
 
     GIVEN = "given"
-    """Only the times that callers state, and deadlines."""
+    """The estimate uses only times that callers state, and deadlines."""
     LEARNED = "learned"
-    """Run times of earlier attempts, too."""
+    """The estimate also uses run times of earlier attempts."""
     ASSUMED = "assumed"
-    """An assumed run time, too, since the run time of a job ahead of this one is unknown."""
+    """The estimate also uses an assumed run time, since that of a job ahead of this one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ def estimates(
     promises: Mapping[int, Promise],
     job_ids: Iterable[int] | None = None,
 ) -> dict[int, Estimate]:
-    """Return the expected starts of waiting jobs; without `job_ids`, of all waiting jobs.
+    """Return the expected starts of the waiting jobs `job_ids`, by job; None: of all waiting jobs.
 
-    No estimate is later than the promised start. All estimates together need one simulated run of the queue.
+    No estimate is later than the promised start of its job. The work ahead of all of them is computed in one
+    go.
     """
     if job_ids is None:
         waiting = snapshot.waiting

@@ -39,8 +39,9 @@ class Experience:
         self.waits = WaitTimes()
 
     def expected(self, spec: JobSpec) -> Expected | None:
-        """Return the expected run time of an attempt, from learned run times and from the time that its
-        caller states.
+        """Return the expected run time of an attempt; None if it is unknown.
+
+        It comes from learned run times and from the time that the spec states.
         """
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(
@@ -50,7 +51,10 @@ class Experience:
         )
 
     def ended(self, job: Job) -> None:
-        """Learn from the job's last attempt, which has ended, unless it was stopped before its end."""
+        """Learn the run time of the job's last attempt, which has ended.
+
+        If it was stopped early, learn nothing.
+        """
         if not job.history or not job.history[-1].is_uncounted:
             self._add(job, list(run_times(job))[-1:])
 
@@ -73,7 +77,10 @@ class Experience:
             self._add(job, list(run_times(job)))
 
     def learn_waits(self, board: _Board, promises: Mapping[int, Promise], now: float) -> Mapping[int, Wait]:
-        """Learn which jobs have begun to wait, and which have started, since the last pass."""
+        """Learn which jobs have begun to wait, and which have started, since the last pass.
+
+        Return the expected waits of the jobs that have begun to wait.
+        """
         started = []
         for job_id in self.waits.waiting():
             if board.runs(job_id):

@@ -29,7 +29,7 @@ class Situation:
     rule: WaitRule = WaitRule()  # noqa: RUF009  # it never changes
 
     def reasons(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return why a waiting gang waits, the binding reason first."""
+        """Return the reasons why a waiting gang waits, the binding reason first."""
         if gang.job_id in self._admitted:
             return (Reason.PENDING,)
         reserve = self._reserved.get(gang.job_id)
@@ -39,7 +39,7 @@ class Situation:
         return reasons
 
     def reserved(self, job_id: int) -> Reserve | None:
-        """Return the reservation of a job, if it has one."""
+        """Return the reservation of a job; None if it has none."""
         return self._reserved.get(job_id)
 
     def estimate(self, job_id: int) -> Estimate | None:
@@ -78,7 +78,7 @@ class Situation:
 
     @cached_property
     def _first_reasons(self) -> dict[str, Reason]:
-        """The reasons why the first waiting job of each queue waits."""
+        """The binding reason of the first waiting job with a reservation, by queue."""
         found: dict[str, Reason] = {}
         for reserve in self.plan.reserved:
             gang = self.snapshot.waiting.get(reserve.job_id)
@@ -87,7 +87,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return why a gang without a reservation waits: it is behind the gangs that have a reservation."""
+        """Return the reasons of a gang without a reservation, which waits behind the gangs that have one."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -107,10 +107,10 @@ class Explanation:
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
-    """None: the job cannot start with the present capacity and queues."""
+    """The expected start. None: the job cannot start with the present capacity and queues."""
     remedy: Remedy
     reserve: Reserve | None = None
-    """The job's reservation, if it has one."""
+    """The job's reservation; None if it has none."""
 
 
 def explain(
@@ -120,10 +120,10 @@ def explain(
     priorities: Mapping[str, int] | None = None,
     until: float = math.inf,
 ) -> Explanation:
-    """Explain why a waiting job waits.
+    """Return the known facts about why a job waits. Raises KeyError if it does not wait.
 
-    `priorities` are the classes that jobs may ask for; None: any number. After the time `until` of the
-    monotonic clock, no smaller remedy is searched for. Raises KeyError.
+    `priorities` has the numbers of the priorities that jobs may ask for, by class; None: any number. After
+    the time `until` of the monotonic clock, no smaller remedy is searched for.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)
@@ -154,8 +154,9 @@ def explain(
 
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
-    """Yield the running jobs that hold resources which the gang needs: jobs of related queues, or of all
-    queues.
+    """Yield the running jobs that hold resources which the gang needs.
+
+    Depending on the reason why the gang waits, these are jobs of related queues, or of all queues.
     """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}

@@ -1,4 +1,4 @@
-"""Turns jobs into gangs, which have the jobs' needs in the units of the planner."""
+"""Makes gangs from jobs. A gang has the needs of a job in the units of the planner."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -29,7 +29,9 @@ def gang_of(job_id: int, spec: JobSpec, expected: Expected | None) -> Gang:
 
 
 def parts_of(group: GroupSpec) -> tuple[Part, ...]:
-    """Return the instances of a group. Master and workers are alike, and are one part."""
+    """Return the parts of a group: the trainers (master and workers are one part), then a part for each
+    other role.
+    """
     trainers = sum(count for role, count in group.roles.items() if role not in group.others)
     counts = {"": trainers, **{role: count for role, count in group.roles.items() if role in group.others}}
     return tuple(
@@ -41,7 +43,7 @@ def parts_of(group: GroupSpec) -> tuple[Part, ...]:
 
 
 def where_of(instance: InstanceOptions) -> Where:
-    """Return the machines on which an instance may run."""
+    """Return the conditions for the machines on which an instance with these options may run."""
     placement = instance.placement
     if placement is None and not instance.node_selector:
         return ANYWHERE
@@ -73,8 +75,9 @@ def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def quantity_of(resource: str, number: int) -> str:
-    """Return the quantity for a number in the units of the planner's model, such as "1500m" for 1500
-    thousandths of `cpu`. This is the inverse of `units`.
+    """Return a number in the units of the planner's model as a quantity. This is the inverse of `units`.
+
+    For example, 1500 thousandths of `cpu` are "1500m".
     """
     if resource == CPU:
         return f"{number}m" if number % _THOUSANDTHS else str(number // _THOUSANDTHS)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
-from job_tracker.scheduling.leaving import awaited_of, leaving_of
+from job_tracker.scheduling.leaving import awaited_of, leaving_of, stakes_of
 from job_tracker.scheduling.lengths import planned_end, planned_length
 from job_tracker.scheduling.model import Gang, GoingOn, Part, Resources, Running, Snapshot, Stake
 from job_tracker.scheduling.quotas import QuotaTree
@@ -23,24 +23,30 @@ class Kept:
     """The capacity that one pass keeps for jobs that continue in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
-        """`soon_gone` has the running gangs; gangs that are being stopped are planned to end at once."""
+        """`soon_gone` has the running gangs.
+
+        In it, gangs that are being stopped are planned to end at once.
+        """
         self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
         self._awaited = awaited_of(snapshot, soon_gone)
         leaving = (soon_gone[run.gang.job_id] for run in (leaving_of(snapshot) if snapshot.claims else ()))
         self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
-        """The time at which all jobs that are being stopped are planned to be gone. 0: there are none."""
+        """The time at which all jobs that are being stopped are planned to be gone.
+
+        0: no job is being stopped.
+        """
         self._waiting = dict(snapshot.going_on)
-        """The jobs that have left and have not yet started again in this pass."""
+        """The stopped jobs that continue in another size and have not yet started again in this pass."""
         self._claims = dict.fromkeys(snapshot.claims)
-        """The claims that are still to start in this pass."""
+        """The jobs with claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
         """Reserve the capacity with which stopped jobs continue.
 
         Their present capacity is reserved from their end, and additional capacity from now on.
         """
-        for job_id, stake in self._snapshot.stakes.items():
-            run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
+        for job_id, stake in stakes_of(self._snapshot).leaving.items():
+            run = self._soon_gone.get(job_id) if stake.goes_on else None
             if run is not None and (flavor := flavors.get(run.allocation.flavor)) is not None:
                 self._hold(run, stake, flavor, tree)
 
@@ -60,16 +66,17 @@ class Kept:
             tree.use(run.gang.queue, flavor.flavor.name, total(further))
 
     def _length(self, run: Running) -> float:
-        """Return the planned run time of the job's next attempt.
+        """Return the planned run time of the next attempt of a running job that is being stopped.
 
-        This is read from the snapshot, since `run` is planned to end at once.
+        It is read from the snapshot, since `run` itself is planned to end at once.
         """
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that a gang being stopped leaves to others, and whether it leaves: 1 or 0.
+        """Return the resources that a gang which is being stopped leaves to others, and the number of gangs
+        that leave.
 
-        The number is 0 if the gang continues in another size.
+        The number is 0 if the gang continues in another size; otherwise 1.
         """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
@@ -78,9 +85,9 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang continues, and stop keeping capacity for it.
+        """Note that the gang starts now, so that no more capacity is kept for it.
 
-        None: it does not continue in another size.
+        Return the size in which it continues; None if it does not continue in another size.
         """
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
@@ -94,13 +101,17 @@ class Kept:
                 yield gang.queue, (parts, self._now, planned_length(gang.expected))
 
     def in_order(self) -> list[int]:
-        """Return the claims in the order in which they start. Claims that cannot start yet come last."""
+        """Return the jobs with claims in the order in which they start.
+
+        Jobs that cannot start yet come last.
+        """
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return the slot of an interrupted gang in its new size, after the end of all jobs being stopped.
+        """Return the slot of a stopped gang in its new size, after the end of all jobs that are being
+        stopped.
 
-        None: the gang need not wait for them, or does not fit even after their end.
+        None: the gang need not wait for the end of these jobs, or does not fit even after it.
         """
         if goes_on is None or not self._leave_at:
             return None
@@ -114,12 +125,16 @@ class Kept:
         return job_id in self._claims
 
     def gone_at(self, job_id: int) -> float | None:
-        """Return when the jobs being stopped for a gang are planned to be gone; None: there are none."""
+        """Return when the jobs that are being stopped for this job are planned to be gone; None if there
+        are none.
+        """
         awaited = self._awaited.get(job_id, ())
         return max((planned_end(run, self._now) for run in awaited), default=None)
 
     def claimed_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the uses of `uses_on`, and the smallest needs of other jobs with a claim."""
+        """Yield the uses of `uses_on`, and then the uses of the other jobs with a claim, in their smallest
+        size.
+        """
         yield from self.uses_on(flavor)
         for job_id in self._claims:
             gang = self._snapshot.waiting.get(job_id)
@@ -156,9 +171,9 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return the time at which all gangs that are being stopped are planned to be gone, later than now.
+    """Return the time at which the gang with this stake, which is being stopped, is planned to be gone.
 
-    If a stop takes longer than planned, the planned time is doubled until it is later than now.
+    If the stop takes longer than planned, the planned duration is doubled until the time is later than now.
     """
     patience = STOPPING
     while stake.noticed_at + patience <= now:

@@ -26,7 +26,7 @@ class Growth:
         goes_on: GoingOn | None,
         promised: Callable[[], Iterable[tuple[str, Use]]],
     ) -> tuple[int, Slot]:
-        """Return the number of trainers with which a gang starts, and its slot.
+        """Return the largest number of trainers with which a gang can start, and the slot for it.
 
         `slot` has room for the smallest number of trainers. `promised` yields the promised uses of other
         gangs on the flavor, by queue.
@@ -56,7 +56,8 @@ class Growth:
     def _most(
         self, gang: Gang, flavor: str, between: tuple[int, int], slot: Slot, allows: Callable[[int], bool]
     ) -> tuple[int, Slot]:
-        """Return the largest number of trainers that fits and is allowed.
+        """Return the largest number of trainers in the range `between` that fits and is allowed, and the slot
+        for it.
 
         `slot` has room for the smallest number of trainers.
         """
@@ -77,7 +78,9 @@ class Growth:
     def _leaves_quotas(
         self, gang: Gang, flavor: str, trainers: int, others: Iterable[tuple[str, Resources]]
     ) -> bool:
-        """Return whether the quotas leave enough for other gangs if the gang has this many trainers."""
+        """Return whether the quotas leave enough for the uses `others`, by queue, if the gang has this
+        many trainers.
+        """
         uses = [(gang.queue, total(with_trainers(gang.parts, trainers))), *others]
         counted: list[tuple[str, Resources]] = []
         for queue, needs in uses:

@@ -1,6 +1,6 @@
 """A copy of the queue in a replica's memory, from which the replica answers questions.
 
-The leader needs no copy.
+The leader needs no copy, since it has a board.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The reasons why a job waits, and when it may start."""
+    """An answer for statuses: the reasons why a job waits, and when it may start."""
 
     reason: Reason
     estimate: Estimate | None
@@ -125,7 +125,7 @@ class Mirror:
         self._dropping: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Callable[[Seen], T]) -> T:
-        """Call `question` in a thread with the present queue.
+        """Call `question` with the present queue, in a thread, and return its result.
 
         The called function must not keep a reference to the queue.
         """
@@ -140,10 +140,10 @@ class Mirror:
             return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
-        """Return why a job waits, at most a few seconds old.
+        """Return why a job waits.
 
-        None: the reason is not known yet. The call is quick: only the first question after a while waits for
-        the copy, and only briefly.
+        The answer is at most a few seconds old. None: the reason is not known yet. The call is quick: only
+        the first question after a while waits for the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:
@@ -164,11 +164,11 @@ class Mirror:
         try:
             self._outlooks = await self.ask(_outlooks)
         except TrackerError:
-            self._outlooks = {}  # Then statuses lack estimates; other calls report the error of the store.
+            self._outlooks = {}  # Statuses then lack estimates. Other calls report the store's error.
         self._outlooks_at = asyncio.get_running_loop().time()
 
     async def _look(self) -> Seen:
-        """Return the queue as it is now, or as it was a moment ago."""
+        """Return the queue as it is now or was a moment ago."""
         loop = asyncio.get_running_loop()
         self._drop_later(loop)
         began = loop.time()
@@ -193,6 +193,7 @@ class Mirror:
             await self._follow(self._changes.take(), now)
         board = self._board
         board.usage.update(notes.usage)
+        board.preemption.note(notes.claims)
         board.promises = {job_id: each.promise for job_id, each in notes.reserved.items()}
         no_room = any(Reason.ROOM in each.reasons for each in notes.reserved.values())
         snapshot = board.snapshot(is_open=not no_room)
@@ -202,7 +203,7 @@ class Mirror:
         return Seen(situation, self._labels, self._tree(), self._options, is_led=bool(notes.reserved))
 
     async def _copy(self, now: float) -> None:
-        """Read the queue. Jobs that change in the meantime are read again later."""
+        """Copy the queue from the store. Jobs that change during the copy are read again later."""
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)
@@ -211,7 +212,7 @@ class Mirror:
         await self._read_queued(0, now)
 
     async def _read_queued(self, last: int, now: float) -> None:
-        """Read the waiting jobs behind the job `last`, until MOST_QUEUED are known."""
+        """Read the waiting jobs with ids above `last`, until MOST_QUEUED jobs are known."""
         while page := await self._store.first_queued(_PAGE, last):
             for job in page:
                 self._take_in(job, now)

@@ -45,9 +45,12 @@ class Flavor:
     name: str
     capacity: Resources
     nodes: tuple[Node, ...] = ()
-    """The machines, if they are known. If so, each instance has to fit on one of them."""
+    """The machines; empty if they are not known.
+
+    If they are known, each instance has to fit on one of them.
+    """
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that all its machines have."""
+    """Labels that all machines of the flavor have."""
     is_followed: bool = False
     """Whether the capacity is the capacity of the machines.
 
@@ -102,7 +105,7 @@ class Queue:
 
     name: str
     parent: str = ""
-    """Empty: below the root."""
+    """The name of the queue above this one. Empty: this queue is below the root."""
     weight: float = 1.0
     limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
     """The limits by flavor and resource.
@@ -110,10 +113,10 @@ class Queue:
     Without an entry, only the parents and the capacity limit the queue.
     """
     max_running: int | None = None
-    """The largest number of its jobs that run at once."""
+    """The largest number of the queue's jobs that run at once. None: no limit."""
     max_queued: int | None = None
     max_priority: int | None = None
-    """The highest priority that a job may ask for."""
+    """The highest priority that a job of the queue may ask for. None: no limit."""
     preemption: PreemptionRules = PreemptionRules()  # a queue never changes
     project: str = ""
     """The only project whose jobs may wait in the queue or below it. Empty: several projects, or all."""
@@ -126,9 +129,9 @@ class Where:
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
     near: Place | None = None
-    """All instances of the gang are to be in one place of this kind."""
+    """The kind of place that all instances of the gang are to share. None: no wish."""
     apart: Place | None = None
-    """Each instance is to be in another place of this kind."""
+    """The kind of place of which each instance is to have its own. None: no wish."""
     strict: bool = False
     """Whether `near` and `apart` are conditions. Otherwise, they are preferences."""
 
@@ -169,15 +172,15 @@ class Gang:
     """
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    """Within its queue, a job with a higher priority goes first."""
+    """The priority: in a queue, the job with the highest priority goes first."""
     parts: tuple[Part, ...]
-    """The trainers first, then the instances of other roles."""
+    """The parts: the trainers first, then the instances of other roles."""
     least: int = 0
     """The smallest number of trainers with which an elastic gang starts. 0: all of them."""
     flavors: tuple[str, ...] = ()
     """The flavors on which the gang may run, the preferred flavor first. Empty: all."""
     expected: Expected | None = None
-    """None: unknown."""
+    """The expected run time. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +207,12 @@ class Stake:
     preemptions: int = 0
     """The number of times that the job was preempted."""
     is_leaving: bool = False
-    """Whether its group is being stopped, so that its resources soon become free."""
+    """Whether the job's group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
-    """The waiting job for which this job is being stopped. 0: this job is to continue with more instances."""
+    """The id of the waiting job for which this job is being stopped.
+
+    0: this job is to continue with more instances. None: neither is the case.
+    """
     goes_on: int = 0
     """The number of trainers with which the job continues at once after its stop. 0: the job waits for its
     turn.
@@ -221,7 +227,7 @@ class GoingOn:
 
     trainers: int
     flavor: str = ""
-    """Empty: any."""
+    """The flavor on which the job continues. Empty: any flavor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +235,7 @@ class Promise:
     """A reservation that was made earlier. The promised start is moved later only if facts have changed."""
 
     at: float
-    """The promised start."""
+    """The promised start. Infinite: no start can be promised."""
     flavor: str
     overtaken: int = 0
     """The number of jobs that have started, or were promised a start, while no start could be promised to
@@ -259,11 +265,11 @@ class Waiting(Protocol):
         ...
 
     def get(self, job_id: int) -> Gang | None:
-        """Return one gang."""
+        """Return the waiting gang of this job; None if there is none."""
         ...
 
     def __len__(self) -> int:
-        """Return how many gangs wait."""
+        """Return the number of waiting gangs."""
         ...
 
 
@@ -293,7 +299,7 @@ class Snapshot:
     First come jobs for which others were stopped, then jobs that continue in another size.
     """
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
-    """The new sizes of the claims that continue in another size, by job."""
+    """The new sizes of the jobs in `claims` that continue in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
     """The waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
@@ -355,11 +361,14 @@ class Preempt:
     """A running job is stopped for a waiting job, or to continue in another size."""
 
     job_id: int
-    """The running job."""
+    """The id of the running job."""
     attempt: int
     """The attempt to stop. An old decision never stops a later attempt."""
     by_job: int
-    """The waiting job. 0: none, since the job is to continue with more instances."""
+    """The id of the waiting job.
+
+    0: there is none, since the stopped job is to continue with more instances.
+    """
     why: PreemptionReason
     trainers: int = 0
     """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""

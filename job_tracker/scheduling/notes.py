@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
+from job_tracker.scheduling.preemption_view import Claim
 from job_tracker.scheduling.use_history import (
     OF_PROJECTS,
     OF_QUEUES,
@@ -33,6 +34,8 @@ WAITING: Final = "waiting"
 """The kind of the notes about reservations and reasons of waiting jobs. Their keys are the jobs."""
 WAITS: Final = "waits"
 """The kind of the note about learned waits, which has a single key."""
+CLAIMS: Final = "claims"
+"""The kind of the notes about claims of waiting jobs. Their keys are the jobs that were stopped for them."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
 """Stands for a text while it is unknown which text the store has."""
@@ -50,7 +53,7 @@ class NoteKeeper:
     def __init__(
         self, store: SchedulingStore, term: Term | None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write under the leader's term."""
+        """The notes are written with `term`, the leader's term."""
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
@@ -81,24 +84,47 @@ class NoteKeeper:
                 written[reserved.job_id] = reserved
         self._written = self._decided = written
 
+    async def restore_claims(self, board: Board) -> None:
+        """Add the noted claims to the board, after the board has read the jobs.
+
+        A claim is noted before a job leaves that was stopped for it. So no claim is missed, even if this job
+        leaves while jobs are read.
+        """
+        texts = await self._store.scheduling_notes(CLAIMS)
+        self._kept |= {(CLAIMS, key): text for key, text in texts.items()}
+        board.preemption.note(_claims_in(texts))
+
+    async def keep_claim(self, job_id: int, claim: Claim) -> None:
+        """Write the claim for which a job was stopped, if it is not written yet."""
+        place, text = (CLAIMS, str(job_id)), _text_of_claim(claim)
+        async with self._writing:
+            if self._kept.get(place) != text:
+                self._kept[place] = _UNSURE
+                await self._store.keep_scheduling_notes({place: text}, term=self._term)
+                self._kept[place] = text
+
     def decided(self, plan: Plan, board: Board) -> None:
-        """Keep the reservations of a plan, which replace earlier reservations."""
+        """Keep the reservations of a plan as the board's promises, in place of earlier ones."""
         board.promises.clear()
         board.promises.update({each.job_id: each.promise for each in plan.reserved})
         self._decided = {each.job_id: each for each in plan.reserved}
 
     def has_changed(self) -> bool:
-        """Return whether reservations differ from the written reservations."""
+        """Return whether the kept reservations differ from those that were written last."""
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
-        """Write the changed notes in one transaction."""
+        """Write the changed notes in one transaction; those about usage and learned waits only
+        `with_usage`.
+        """
         async with self._writing:
             await self._write(board, with_usage=with_usage)
 
     async def _write(self, board: Board, *, with_usage: bool) -> None:
         decided = self._decided
         wanted = {(WAITING, str(job_id)): _text_of(_RESERVED, each) for job_id, each in decided.items()}
+        claims = board.preemption.claims_to_note(board.waiting)
+        wanted |= {(CLAIMS, str(job_id)): _text_of_claim(claim) for job_id, claim in claims.items()}
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
@@ -109,7 +135,7 @@ class NoteKeeper:
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # learned waits are never removed
+        replaced = {WAITING, CLAIMS, *([USAGE] if with_usage else [])}  # learned waits are never removed
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         for history in self._histories if with_usage else ():
             changed |= {(history.kind, key): None for key in history.outdated()}
@@ -133,7 +159,7 @@ class NoteKeeper:
 
 
 async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
-    """Return the reservation of a waiting job, if it has one."""
+    """Return the reservation of a waiting job, from its note; None if it has none."""
     text = await store.scheduling_note(WAITING, str(job_id))
     return _read(_RESERVED, text) if text is not None else None
 
@@ -145,12 +171,17 @@ class Notes:
     usage: Mapping[str, Usage]
     reserved: Mapping[int, Reserve]
     rule: WaitRule
+    claims: Mapping[int, Claim]
+    """The claims of waiting jobs, by the job that was stopped."""
 
 
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
     """Return the notes, without notes of another version that this version cannot read."""
-    usage, waiting, waits = await asyncio.gather(
-        usage_of_queues(store), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
+    usage, waiting, waits, claims = await asyncio.gather(
+        usage_of_queues(store),
+        store.scheduling_notes(WAITING),
+        store.scheduling_note(WAITS, _ALL),
+        store.scheduling_notes(CLAIMS),
     )
     learned = WaitTimes()
     learned.restore(waits or "")
@@ -159,6 +190,7 @@ async def notes_of(store: SchedulingStore, now: float) -> Notes:
         usage,
         {each.job_id: each for each in reserved if each is not None},
         learned.rule(now),
+        _claims_in(claims),
     )
 
 
@@ -167,6 +199,20 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
     notes = await store.scheduling_notes(USAGE)
     read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
     return {queue: usage for queue, usage in read.items() if usage is not None}
+
+
+def _claims_in(texts: Mapping[str, str]) -> dict[int, Claim]:
+    """Return the noted claims, without notes of another version that this version cannot read."""
+    found: dict[int, Claim] = {}
+    for key, text in texts.items():
+        by_job, _, attempt = text.partition(" ")
+        if key.isdecimal() and by_job.isdecimal() and attempt.isdecimal():
+            found[int(key)] = (int(by_job), int(attempt))
+    return found
+
+
+def _text_of_claim(claim: Claim) -> str:
+    return f"{claim[0]} {claim[1]}"
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:

@@ -17,8 +17,8 @@ class PlannerOptions:
     overtake_limit: int = 8
     """The number of jobs that may overtake the first waiting job while no start can be promised to it.
 
-    A job overtakes if it starts, or is promised a start. If a job's promised start is put off repeatedly, the
-    same number of jobs of its own queue may overtake it.
+    A job overtakes another if it starts, or is promised a start, before that one. If a job's promised start
+    is put off repeatedly, at most the same number of jobs of its own queue may overtake it.
     """
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""

@@ -18,17 +18,15 @@ the garbage collector.
 
 
 class Order:
-    """Yields gangs within a guaranteed quota first, then gangs of the queue or parent with the least share.
+    """Yields the waiting gangs: first those within a guaranteed quota, then those of the node with the least
+    share.
 
     In a queue, gangs with a promise go first, in the order of their promises. However, a gang goes before all
     gangs of lower priorities, even if they have promises.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
-        """Start before the first gang.
-
-        `tree` has the use of the queues. Without a tree, no quota is guaranteed.
-        """
+        """`shares` and `tree` have the present use of the queues. Without a tree, no quota is guaranteed."""
         self._snapshot = snapshot
         self._shares = shares
         self._tree = tree
@@ -43,11 +41,11 @@ class Order:
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
-        """Skip the remaining gangs in the queue of the last yielded gang."""
+        """Skip the remaining gangs of this queue, which must be the queue of the last yielded gang."""
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
-        """Yield the gangs.
+        """Yield the gangs in the order of the pass.
 
         Usage that the caller counts between two gangs changes the order of the remaining gangs.
         """
@@ -152,7 +150,7 @@ class Order:
         yield from (gang for gang in self._snapshot.waiting.in_order(queue) if gang.job_id not in seen)
 
     def _higher(self, queue: str, priority: int) -> Iterator[Gang]:
-        """Return the gangs of a higher priority that have no promise yet."""
+        """Yield the gangs of the queue that have a priority above `priority` and no promise yet."""
         for gang in self._snapshot.waiting.in_order(queue):
             if gang.priority <= priority:
                 return

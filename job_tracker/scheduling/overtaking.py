@@ -9,11 +9,11 @@ from job_tracker.scheduling.model import Promise, Reserve
 
 @dataclass(slots=True)
 class Blocker:
-    """A waiting job that a limited number of others may overtake."""
+    """A waiting job that only a limited number of other jobs may overtake."""
 
     job_id: int
     promise: Promise
-    """The promise in this pass."""
+    """The promise that the job got in this pass."""
     overtaken: int
 
 
@@ -30,7 +30,8 @@ class Overtaking:
         self._counted: dict[int, Blocker] = {}
 
     def add(self, job_id: int, promise: Promise, places: Iterable[tuple[str, str]]) -> None:
-        """Limit how often others overtake a job in places.
+        """Make the job the blocker of these places, so that the number of jobs that overtake it there is
+        limited.
 
         A place that already has a blocker keeps that blocker.
         """
@@ -39,12 +40,11 @@ class Overtaking:
             self._blockers.setdefault(place, blocker)
 
     def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
-        """Return the blockers that a job would overtake on a flavor.
+        """Return the blockers that a job would overtake on a flavor, in the queues and parents `nodes`.
 
-        `nodes` are the nodes in which the job overtakes others. If the job has a promised start on the
-        flavor, it was already counted for blockers that never had a promise, so these are left out. Blockers
-        that have lost their promise still count: otherwise, jobs of other queues could overtake them again
-        and again.
+        If the job has a promised start on the flavor, it was already counted for blockers that never had a
+        promise, so these blockers are left out. Blockers that have lost their promise still count: otherwise,
+        jobs of other queues could overtake them again and again.
         """
         if not self._blockers:
             return []
@@ -59,7 +59,7 @@ class Overtaking:
         return [each for each in found if each.promise.at < math.inf or each.promise.is_put_off]
 
     def count(self, blockers: Iterable[Blocker]) -> None:
-        """Count that a job has overtaken blockers."""
+        """Count that one more job has overtaken these blockers."""
         for blocker in blockers:
             blocker.overtaken += 1
             self._counted[blocker.job_id] = blocker
@@ -74,7 +74,7 @@ class Overtaking:
         return all(each is not None and self.is_full([each]) for each in first)
 
     def counted(self, reserves: Sequence[Reserve]) -> list[Reserve]:
-        """Return the reserves, with the number of times that each job was overtaken."""
+        """Return the reserves, each with the number of times that its job was overtaken."""
         return [
             replace(each, promise=replace(each.promise, overtaken=self._counted[each.job_id].overtaken))
             if each.job_id in self._counted

@@ -54,7 +54,7 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
 
 
 def times(free: Vector, each: Vector) -> int:
-    """Return the number of equal instances that fit into the free resources."""
+    """Return how many instances that need `each` fit into the `free` resources."""
     return min([a // b for a, b in zip(free, each, strict=True) if b], default=UNLIMITED)
 
 
@@ -63,7 +63,7 @@ def _fits(demand: Demand, rooms: Mapping[str, Room]) -> _Fits:
     fits: _Fits = {}
     for name, room in rooms.items():
         count = known.get(room.free)
-        if count is None:  # most machines are like others
+        if count is None:  # many machines are alike, so the count is cached
             count = known[room.free] = times(room.free, demand.each)
         if count > 0 and (not selector or _matches(room.node, selector)):
             fits[name] = count
@@ -71,12 +71,15 @@ def _fits(demand: Demand, rooms: Mapping[str, Room]) -> _Fits:
 
 
 def _may_hold(demands: Sequence[Demand], fits: Sequence[_Fits]) -> bool:
-    """Return whether the machines have room for each demand by itself."""
+    """Return whether the machines have room for each demand alone.
+
+    `fits` has the instances that fit, by demand.
+    """
     return all(sum(each.values()) >= demand.count for demand, each in zip(demands, fits, strict=True))
 
 
 def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
-    """Yield the combinations of `near` and `apart` to try, the best first."""
+    """Yield the pairs of `near` and `apart` to try, the best first."""
     if where.strict:
         yield where.near, where.apart
         return
@@ -91,8 +94,9 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
 def _groups(
     demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
 ) -> Iterator[Sequence[str]]:
-    """Yield the machines of each place that may have enough room, beginning with the place that has the least
-    room.
+    """Yield the names of the machines in each place of the kind `near` that may have enough room.
+
+    The place with the least room comes first. With `near` None, all machines are one place.
     """
     if near is None:
         yield list(rooms)
@@ -144,7 +148,7 @@ class _Packer:
             if self._apart is not None:
                 fits = {name: 1 for name, count in fits.items() if count > 0 and self._is_untaken(name)}
             enough = [(count, name) for name, count in fits.items() if count >= left]
-            # The smallest machine with enough room; if none has enough, the largest one.
+            # This is the smallest machine with enough room; if none has enough, it is the largest machine.
             found = min(enough) if enough else max(((n, name) for name, n in fits.items()), default=(0, ""))
             count, name = min(found[0], left), found[1]
             if count <= 0:

@@ -28,7 +28,6 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.overtaking import Blocker, Overtaking, without_promise
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import running_gangs
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
@@ -50,11 +49,11 @@ class Pass:
     """The state of one pass."""
 
     def __init__(self, snapshot: Snapshot, now: float, options: PlannerOptions) -> None:
-        """Start a pass, and count the running gangs."""
+        """Prepare a pass at the time `now`, and count the running gangs."""
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        running = running_gangs(soon_gone(snapshot, now))
+        running = soon_gone(snapshot, now)
         self._shares = Shares(
             *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
             *(running.held(), options.entry_penalty),
@@ -94,7 +93,7 @@ class Pass:
         """The latest promised start among the gangs so far, by queue. Infinite: a gang had no promise."""
 
     def run(self) -> Plan:
-        """Return the plan."""
+        """Make the pass, and return its plan."""
         self._look_at_claims()
         passed_over = 0
         for gang in self._order:
@@ -233,7 +232,10 @@ class Pass:
             self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
-        """Start a gang. It gets more than the smallest number of trainers if this delays no promise."""
+        """Let a gang start in the slot.
+
+        If this delays no promise, it gets more than the smallest number of trainers.
+        """
         trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
         parts = with_trainers(gang.parts, trainers)
         self._flavors[name].take(parts, slot, planned_length(gang.expected))
@@ -247,7 +249,9 @@ class Pass:
         self._admitted.append(Admit(gang.job_id, allocation))
 
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the promised uses of the gangs that are still to come."""
+        """Yield, by queue, the promised uses on the flavor of the gangs that this pass has not considered
+        yet.
+        """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
             if promise.flavor == flavor and gang is not None and not self._kept.is_to_come(job_id):
@@ -272,9 +276,9 @@ class Pass:
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
-        """Record that a gang waits without a promised start.
+        """Record that a gang waits, for this reason, without a promised start.
 
-        `scopes` are the nodes of the tree that forbid the gang's start now, by flavor.
+        `scopes` has the node of the tree that forbids the gang's start now, by flavor.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
@@ -305,9 +309,9 @@ class Pass:
     def _limit_reason(
         self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
     ) -> Reason:
-        """Return why no flavor has enough resources that a queue may use.
+        """Return the reason why no flavor of `names` has enough resources that the queue may use.
 
-        There is no quota at the root of the tree.
+        `scopes` has the node that forbids the start, by flavor; it is empty for the root, which has no quota.
         """
         if any(scopes[name] for name in names):
             return Reason.QUOTA
@@ -368,7 +372,10 @@ class Pass:
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
-        """Return the jobs that a gang would overtake. A gang within its guaranteed quota overtakes none."""
+        """Return the blockers that a gang would overtake on the flavor.
+
+        A gang within its guaranteed quota overtakes none.
+        """
         return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 
     def _contested(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> Iterator[str]:

@@ -4,12 +4,13 @@ import math
 from dataclasses import replace
 
 from job_tracker.scheduling.delegated import launches
-from job_tracker.scheduling.leaving import without_hung
+from job_tracker.scheduling.leaving import stakes_of, without_hung
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
 from job_tracker.scheduling.preemption import preemptions
 from job_tracker.scheduling.resizing import resizes
+from job_tracker.scheduling.running import running_gangs
 
 __all__ = ["PlannerOptions", "plan"]
 
@@ -27,7 +28,8 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """
     if options is not None and options.delegated is not None:
         return launches(snapshot, options.delegated)
-    snapshot = without_hung(snapshot, now)
+    running, stakes = running_gangs(snapshot.running), stakes_of(snapshot)
+    snapshot = without_hung(replace(snapshot, running=running, stakes=stakes), now)
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     decided = replace(decided, preempted=preemptions(snapshot, decided, now))
     resized, later = resizes(snapshot, decided, now)

@@ -6,25 +6,25 @@ from typing import TypeAlias
 
 from job_tracker.domain.history import Preemption
 from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.leaving import Stakes
 from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
 Claim: TypeAlias = tuple[int, int]
-"""A waiting job for which another was stopped, and the number of attempts that the waiting job had made at
-that time.
+"""The id of a waiting job for which another job was stopped, and the number of attempts that the waiting
+job had made at that time.
 """
 
 
 class PreemptionView:
     """The stakes of running jobs, and the claims of waiting jobs.
 
-    A later leader computes the same values. Claims are not stored separately: each preempted job names the
-    job for which it was stopped. If a preempted job has ended, the claim on its resources is lost with the
-    leader.
+    A later leader computes the same values: each preempted job names the job for which it was stopped. Claims
+    are also noted in the store, since a preempted job may end or be deleted before the waiting job starts.
     """
 
     def __init__(self) -> None:
-        self.stakes: dict[int, Stake] = {}
+        self.stakes = Stakes()
         """The stakes of running jobs."""
         self.preempted: set[int] = set()
         """Waiting jobs that were preempted."""
@@ -36,8 +36,8 @@ class PreemptionView:
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or that have not run again since they were
         stopped."""
-        self._left: set[Claim] = set()
-        """The claims of waiting jobs, if the jobs that were stopped for them have ended since."""
+        self._left: dict[int, Claim] = {}
+        """The claims of waiting jobs, by the job that was stopped and has ended since."""
         self._attempts: dict[int, int] = {}
         """The number of attempts that a waiting job has made, if it has made any."""
 
@@ -53,7 +53,7 @@ class PreemptionView:
 
     def shift(self, seconds: float) -> None:
         """Move all times by the amount by which the clock was set."""
-        for job_id, stake in self.stakes.items():
+        for job_id, stake in [*self.stakes.items()]:
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
             self._times[job_id] = {stored: at + seconds for stored, at in self._times[job_id].items()}
@@ -68,6 +68,7 @@ class PreemptionView:
                 self.preempted.add(job.id)
         elif job.state.is_live:
             self._attempts.pop(job.id, None)
+            self._left.pop(job.id, None)
             self.preempted.discard(job.id)
             self._startups.learn(job)
             self._versions[job.id] = job.version
@@ -81,7 +82,10 @@ class PreemptionView:
             self._given_way.pop(job.id, None)
 
     def observe(self, job: Job) -> None:
-        """Update a running job, perhaps with newer progress. An older version of the job is ignored."""
+        """Update this view from a running job, which may have newer progress.
+
+        An older version of the job is ignored.
+        """
         known = self._versions.get(job.id)
         if job.state.is_live and known is not None and job.version >= known:
             self.read(job)
@@ -91,19 +95,37 @@ class PreemptionView:
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:
-            self._left.add((preemption.by_job, preemption.by_attempt))
+            self._left[job_id] = (preemption.by_job, preemption.by_attempt)
         self._attempts.pop(job_id, None)
         self._startups.forget(job_id)
 
     def _stop_running(self, job_id: int) -> None:
-        self.stakes.pop(job_id, None)
+        self.stakes.pop(job_id)
         self._times.pop(job_id, None)
         self._versions.pop(job_id, None)
 
+    def note(self, claims: Mapping[int, Claim]) -> None:
+        """Add the claims that the store has, by stopped job.
+
+        A stopped job that still waits or runs names its claim itself.
+        """
+        for job_id, claim in claims.items():
+            if job_id not in self.stakes and job_id not in self._given_way:
+                self._left[job_id] = claim
+
     def claims(self, waiting: Waiting) -> list[int]:
         """Return the waiting jobs that start before all others; see claims_of."""
-        self._left = {each for each in self._left if waiting.get(each[0]) is not None}
-        return claims_of(self._given_way, self._attempts, waiting, self._left)
+        self._left = {job_id: each for job_id, each in self._left.items() if waiting.get(each[0]) is not None}
+        return claims_of(self._given_way, self._attempts, waiting, self._left.values())
+
+    def claims_to_note(self, waiting: Waiting) -> dict[int, Claim]:
+        """Return the claims that hold, by stopped job."""
+        named = {job_id: (each.by_job, each.by_attempt) for job_id, each in self._given_way.items()}
+        return {
+            job_id: (by_job, attempt)
+            for job_id, (by_job, attempt) in (self._left | named).items()
+            if waiting.get(by_job) is not None and self._attempts.get(by_job, 0) == attempt
+        }
 
     def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
         """Return the waiting jobs that continue in another size; see going_on_of."""
@@ -136,7 +158,10 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return the preemption of a job that is stopped or waits again, even if its ending was replaced."""
+    """Return the preemption of a job that is being stopped or waits again; None if it was not preempted.
+
+    It is found even if another ending has replaced the preemption.
+    """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop
@@ -152,8 +177,9 @@ def claims_of(
     """Return the waiting jobs that start before all others, in this order.
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
-    of instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of
-    attempts that waiting jobs have made. `left` are the claims of stopped jobs that have ended.
+    of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the
+    number of attempts that each waiting job has made. `left` are the claims for which jobs were stopped that
+    have ended since.
     """
     if not given_way and not left:
         return []

@@ -19,7 +19,7 @@ Return: TypeAlias = tuple[float, Mapping[str, int]]
 
 
 def in_order(returned: Iterable[Return]) -> list[Return]:
-    """Return the returns in the order of time.
+    """Return the returned amounts in the order of their times.
 
     Resources that are never given back (at infinity) are left out.
     """
@@ -53,11 +53,14 @@ class Profile:
         return other
 
     def times(self) -> list[float]:
-        """Return the times at which resources become free."""
+        """Return the times at which resources may become free."""
         return sorted({*self._growing()[0], *self._steps})
 
     def earliest(self, need: Vector, length: float, after: float) -> float:
-        """Return the first time from which the need is free for the length. Infinite: never."""
+        """Return the first time, not before `after`, from which the need is free for `length` seconds.
+
+        Infinite: never.
+        """
         start, before = max(after, self._now), -math.inf
         while before < start < math.inf:
             before = start
@@ -66,7 +69,7 @@ class Profile:
         return start
 
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
-        """Return whether the need is free from exactly this time, for the length."""
+        """Return whether the need is free from exactly the time `at`, for `length` seconds."""
         for column, amount in enumerate(need):
             # The presently free amounts can be checked quickly, and mostly give the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
@@ -79,6 +82,8 @@ class Profile:
 
     def lowest(self, start: float, end: float) -> Vector:
         """Return the smallest free amount of each resource between two times."""
+        if start <= self._now and len(self._steps) == 1:
+            return tuple(self._free)  # nothing is reserved for later, so the amounts only grow
         times, columns = self._growing()
         first, last = self._between(start, end)
         places = [bisect_right(times, max(start, step)) - 1 for step in self._steps[first:last]]
@@ -88,9 +93,9 @@ class Profile:
         )
 
     def take(self, need: Vector, start: float, end: float) -> None:
-        """Subtract the need from the free amounts between two times.
+        """Subtract the need from the free amounts between `start` and `end`.
 
-        A negative need is given back from now on, for ever.
+        If the need is negative, its amounts are added from now on, for ever.
         """
         if start <= self._now:
             if min(need, default=0) < 0:
@@ -107,7 +112,8 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # Uses are only added. So before the first time with enough, there will never be enough.
+        # Uses are only added, never removed. So there will never be enough before the first known time with
+        # enough.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -136,18 +142,26 @@ class Profile:
         return start
 
     def _reaches(self, column: int, amount: int) -> float:
-        """Return the time from which the need is free, if no resources are reserved for later."""
+        """Return the time from which the amount of this resource is free, without regard to reservations.
+
+        Infinite: never.
+        """
         times, columns = self._growing()
         place = bisect_left(columns[column], amount)
         return times[place] if place < len(times) else math.inf
 
     def _between(self, start: float, end: float) -> tuple[int, int]:
-        """Return the range of steps between two times; at least the step at the first time."""
+        """Return the range of the indices of steps between two times.
+
+        It has at least the step at the first time.
+        """
         first = max(0, bisect_right(self._steps, start) - 1)
         return first, max(first + 1, bisect_left(self._steps, end))
 
     def _growing(self) -> tuple[list[float], list[list[int]]]:
-        """Return the amounts that become free without reservations, as times and a column by resource."""
+        """Return the free amounts over time without regard to reservations: the times, and for each
+        resource its amounts.
+        """
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
             # A gang that was given back early is subtracted at its planned end, where its own return is

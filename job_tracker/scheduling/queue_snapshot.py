@@ -33,19 +33,19 @@ MOST_JOBS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenJob:
-    """A job that waits or runs."""
+    """A job that waits or runs, as the caller may see it."""
 
     gang: Gang
     """The job's gang. Its id is 0 if the caller may not know of the job."""
     project: str
-    """Empty if the caller may not know of the job."""
+    """It is empty if the caller may not know of the job."""
     name: str = ""
-    """Empty if the caller may not know of the job."""
+    """It is empty if the caller may not know of the job."""
     submitted_by: str = ""
-    """Empty if the caller may not know of the job."""
+    """It is empty if the caller may not know of the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
-    """None: the job waits."""
+    """The time at which the job was admitted. None: the job waits."""
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
@@ -61,7 +61,7 @@ class QueueSnapshot:
     queues: Mapping[str, Queue]
     usage: Mapping[str, Usage]
     jobs: Sequence[SeenJob]
-    """The running jobs, then the first waiting jobs, in the order of submission."""
+    """The running jobs, and then the first waiting jobs. Both are in the order of submission."""
     omitted: int
     """The number of waiting jobs that are left out."""
     options: PlannerOptions
@@ -146,7 +146,7 @@ def snapshot_of(
 
 
 def _first_reserved(snapshot: Snapshot, most: int) -> list[Gang]:
-    """Return the waiting gangs with the earliest reserved starts."""
+    """Return the waiting gangs with the earliest reserved starts, at most `most`."""
     reserved = (
         (promise.at, gang)
         for job_id, promise in snapshot.promises.items()
@@ -160,7 +160,9 @@ def _without_node_names(allocation: Allocation, machines: Mapping[str, str]) -> 
 
 
 def _without_names(flavors: Iterable[Flavor]) -> tuple[tuple[Flavor, ...], dict[str, str]]:
-    """Return the flavors with numbers instead of the names of their machines, and the numbers by name."""
+    """Return the flavors with numbers in place of the names of machines, and the number of each machine by
+    name.
+    """
     numbers: dict[str, str] = {}
     found = []
     for flavor in flavors:

@@ -44,12 +44,12 @@ class WaitingJob:
 
     @property
     def key(self) -> Place:
-        """Return the job's position in the list."""
+        """The job's position in the list."""
         return (self.gang.queue, -self.gang.priority, self.gang.job_id)
 
     @property
     def instances(self) -> int:
-        """Return the number of instances that the job asks for."""
+        """The number of instances that the job asks for."""
         return size(self.gang)
 
 
@@ -65,7 +65,7 @@ class UsedResource:
     nominal: str | None
     """The queue's quota; None: it has none."""
     share: float
-    """The used part of the capacity."""
+    """The used part of the capacity, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class QueueStanding:
     waiting: int
     running: int
     instances: int
-    """The number of instances of its running jobs."""
+    """The number of instances of the queue's running jobs."""
     used: Sequence[UsedResource]
     share: float
     """The queue's part of the recent use by all queues with the same parent, from 0 to 1."""
@@ -94,9 +94,9 @@ class QueuePage:
     after: Place | None
     """The value of `after` for the next page. None: this page is the last."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by these queues, if the caller asked for it."""
+    """The recent use by these queues; empty unless the caller asked for it."""
     of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by projects, if the caller asked for it."""
+    """The recent use by projects; empty unless the caller asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +104,9 @@ class QueueFilter:
     """A filter of waiting jobs."""
 
     project: str = ""
-    """Empty: all projects in which the caller has a role."""
+    """The project of the jobs. Empty: all projects in which the caller has a role."""
     queue: str = ""
-    """Empty: all queues."""
+    """The queue of the jobs. Empty: all queues."""
 
 
 def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: Place | None) -> QueuePage:
@@ -152,7 +152,7 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
-    """Return the gangs that wait in the cluster's own queue by queue, in order."""
+    """Return the gangs that wait in the cluster's own queue, by our queue, in the order of that queue."""
     found: dict[str, list[Gang]] = {}
     snapshot = seen.situation.snapshot
     for job_id in snapshot.gated if seen.situation.plan.is_delegated else ():

@@ -68,7 +68,7 @@ class QuotaRules:
         return known
 
     def parent(self, name: str) -> str:
-        """Return the node above. Empty: the root."""
+        """Return the name of the node above this one. Empty: the root."""
         queue = self.queues.get(name)
         return queue.parent if queue is not None and queue.parent in self.queues else ""
 
@@ -81,7 +81,7 @@ class QuotaRules:
         return None if queue is None else queue.limits.get(kind[0], {}).get(kind[1])
 
     def _measure(self, children: dict[str, list[str]], name: str, kind: Kind) -> int:
-        """Measure a node and the nodes below it. Return the amounts that they keep for themselves."""
+        """Measure a node and the nodes below it. Return the amount of the kind that they do not lend."""
         below = children.get(name, ())
         kept = sum(self._measure(children, child, kind) for child in below)
         flavor, resource = kind
@@ -106,7 +106,7 @@ _KEPT = 8
 
 
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
-    """Return the rules of a tree.
+    """Return the rules of the tree of these queues.
 
     The last rules are cached, since most passes have the same tree as the pass before. The queues are never
     changed in place: a change is a new object.
@@ -132,22 +132,19 @@ class QuotaTree:
         """Start with nothing used."""
         self._rules = rules
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
-        """The use of a node and the nodes below it."""
+        """The use of each node together with the nodes below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The use of a node and the nodes below it.
-
-        A lower node may have quota that it does not lend. The use of this quota is left out.
-        """
+        """The same use, without the use of quota that lower nodes do not lend."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
-        """Count the resources that a gang of a queue uses. With sign -1, they are given back."""
+        """Add the needs of a gang to the use of its queue. With sign -1, subtract them."""
         for name in self._rules.kinds.get(flavor, ()):
             amount = sign * needs.get(name, 0)
             if amount:
                 self._add(queue, (flavor, name), amount)
 
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
-        """Return the lowest node of the tree that does not allow the needs now.
+        """Return the lowest node, from the queue upwards, that does not allow the needs on the flavor now.
 
         Empty: the root. None: all nodes allow them.
         """
@@ -187,7 +184,7 @@ class QuotaTree:
         return any(self._held[flavor, name].get(node, 0) > own.get(name, 0) for name in short or needed)
 
     def _free(self, kind: Kind) -> float:
-        """Return the amount that is neither used nor kept by any queue."""
+        """Return the amount of the kind that no queue uses or keeps for itself."""
         flavor, resource = kind
         capacity = self._rules.capacities.get(flavor, {}).get(resource, math.inf)
         free = capacity - self._held[kind].get("", 0)

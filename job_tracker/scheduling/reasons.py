@@ -41,7 +41,7 @@ def binding_reasons(plan: Plan, waiting: _Waiting) -> dict[int, Reason]:
 
 
 def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
-    """Return how many jobs wait for each reason after a plan.
+    """Return the number of jobs that wait for each reason after the plan.
 
     The cost does not grow with the number of waiting jobs.
     """
@@ -56,7 +56,11 @@ def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
 
 
 def _of_others(*, has_first: bool, has_any: bool) -> Reason:
-    """Return the reason of the jobs of a queue that a plan does not name."""
+    """Return the reason why the jobs of a queue wait that a plan does not name.
+
+    `has_first` says whether the plan names other jobs of the queue, `has_any` whether it names any waiting
+    job.
+    """
     if has_first:
         return Reason.ORDER
     return Reason.SHARE if has_any else Reason.PENDING

@@ -1,7 +1,7 @@
 """Finds remedies that let a waiting job start at once.
 
-Each remedy is tried: a plan with the remedy must admit the job, or stop other jobs for it. Changes that the
-job's owner can make come first, then the smallest change that an operator can make.
+Each remedy is tried: a plan for the changed snapshot must admit the job, or stop other jobs for it. Changes
+that the job's owner can make come first, then the smallest change that an operator can make.
 """
 
 import math
@@ -91,9 +91,9 @@ def remedy(
 ) -> Remedy:
     """Return the first remedy that lets the job start at once.
 
-    `plan` is the plan for the same snapshot. `priorities` are the classes that a job may ask for. None: any
-    number. At most about 36 plans are made. After the time `until` of the monotonic clock, only the last
-    remedy is tried, which is the largest change.
+    `plan` is the plan for the same snapshot. `priorities` has the numbers of the priorities that a job may
+    ask for, by class. None: any number. At most about 36 plans are made. After the time `until` of the
+    monotonic clock, only the last remedy is tried, which is the largest change.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
@@ -137,7 +137,7 @@ def _closed(
     priorities: Mapping[str, int] | None,
     until: float,
 ) -> Remedy:
-    """Return the remedy for a service whose machine has no room."""
+    """Return the remedy for the case that the machine of the service has no room for launches."""
     room = MakeRoom()
     opened = room.of(snapshot, gang)
     decided = make_plan(opened, now, options)
@@ -166,7 +166,7 @@ def _starts(
 def _smallest(
     snapshot: Snapshot, gang: Gang, changes: tuple[Change, ...], works: Callable[[Sequence[Change]], bool]
 ) -> tuple[Change, ...]:
-    """Return the smallest change of the same kind that works, or one near it."""
+    """Return the smallest change of the same kind that works, or one near it. `changes` are known to work."""
     least = fewest_trainers(gang)
     if len(changes) != 1 or len(gang.parts) != 1:
         return changes

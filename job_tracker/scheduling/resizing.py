@@ -13,6 +13,7 @@ from typing import Final
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
 from job_tracker.scheduling.changes import path_of
 from job_tracker.scheduling.going_on import STOPPING
+from job_tracker.scheduling.leaving import stakes_of
 from job_tracker.scheduling.lengths import planned_end, planned_length, remaining
 from job_tracker.scheduling.model import (
     Gang,
@@ -34,22 +35,22 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST: Final = 16
 """The largest number of gangs that become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""Reasons why jobs wait even if there are more machines."""
+"""Reasons for which jobs would wait even if there were more machines."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
     """Return the elastic gangs to stop, so that they continue in another size, and a time.
 
-    At this time, the next gangs become old enough to be stopped. It is infinite if there are none. While
-    other gangs are being stopped, no gang is chosen, since the freed capacity has to be used first. A job for
-    which others were stopped no longer counts if there is too little capacity for it.
+    At this time, further gangs become old enough to be stopped. It is infinite if there are no such gangs.
+    While other gangs are being stopped, no gang is chosen, since the freed capacity has to be used first. A
+    job for which others were stopped no longer counts if there is too little capacity for it.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
     due = [run for at, run in elastic if at <= now]
     if not due or not snapshot.is_open or plan.preempted:
         return (), later
-    if any(stake.leaves_for is not None for stake in snapshot.stakes.values()):
+    if any(stake.leaves_for is not None for stake in stakes_of(snapshot).leaving.values()):
         return (), later
     settled = {each.job_id for each in plan.admitted}
     settled |= {each.job_id for each in plan.reserved if Reason.LOST_CAPACITY in each.reasons}
@@ -62,9 +63,7 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
 
 def _elastic(snapshot: Snapshot) -> Iterator[Running]:
     """Yield the gangs that may change their size and are not being stopped."""
-    for job_id, run in snapshot.running.items():
-        if not 0 < run.gang.least < run.gang.parts[0].count:
-            continue
+    for job_id, run in running_gangs(snapshot.running).elastic.items():
         stake = snapshot.stakes.get(job_id)
         if stake is not None and not stake.is_leaving:
             yield run
@@ -95,9 +94,8 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for one waiting job.
-
-        It is the first job of a queue for which the change pays.
+        """Return the gangs that become smaller for one waiting job, which is the first for which this
+        pays.
         """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
@@ -124,7 +122,7 @@ class _Resizing:
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
-        """Return the victim if a gang may become smaller for another gang; None if it may not."""
+        """Return the running gang as a victim if it may become smaller for `gang`; None if it may not."""
         queue, stake = run.gang.queue, self._stake(run)
         least = fewest_trainers(run.gang)
         if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
@@ -137,7 +135,9 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
-        """Return whether capacity would go from a job to which it is guaranteed to one to which it is not."""
+        """Return whether the running gang would give up guaranteed capacity to `gang`, to which it is not
+        guaranteed.
+        """
         flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)
@@ -147,14 +147,19 @@ class _Resizing:
         return is_own and borrows
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job would otherwise wait so long that the stops pay."""
+        """Return whether the waiting gang would otherwise wait so long that the stops pay.
+
+        `chosen` has the victims, each with the number of trainers that it keeps.
+        """
         instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
         run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
         gain = instances * min(reserve.promise.at - self._now, run_on)
         return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job can start without delaying others, after the smaller gangs run again."""
+        """Return whether the gang can start without delaying others, after the `chosen` gangs run again in
+        smaller sizes.
+        """
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
@@ -200,9 +205,10 @@ class _Resizing:
                 self._count(capacity, run)
 
     def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
-        """Return the largest number of trainers for the gang that delays no promise, and the slot for them.
+        """Return the largest number of trainers for the running gang that delays no promise, and the slot for
+        them.
 
-        If no more trainers fit, it is the present number.
+        If no more trainers fit, this is the present number.
         """
         gang, flavor = run.gang, run.allocation.flavor
         length = planned_length(gang.expected) + STOPPING
@@ -220,17 +226,21 @@ class _Resizing:
         return low, slot
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
-        """Return whether the gang would end earlier if larger, despite repeated work and another startup."""
+        """Return whether the gang would end earlier with more trainers, despite repeated work and another
+        startup.
+        """
         more = trainers - trainers_of(run)
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
-        """Return the loss by a change of size: repeated work in the old size, and startup in the new one."""
+        """Return the loss by a change to this number of trainers: repeated work in the old size, startup
+        in the new one.
+        """
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the free capacity over time, after the use by gangs that run or start now."""
+        """Return the capacity of the flavor that is left over time by the gangs that run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:
@@ -245,7 +255,7 @@ class _Resizing:
         capacity.count(run, self._now, sign, until=planned_end(run, self._now))
 
     def _promised(self, flavor: str, besides: int = 0) -> Iterator[Use]:
-        """Yield the promised uses of waiting gangs."""
+        """Yield the promised uses of the flavor by waiting gangs, without the gang of the job `besides`."""
         for reserve in self._plan.reserved:
             gang, promise = self._snapshot.waiting.get(reserve.job_id), reserve.promise
             if gang is None or gang.job_id == besides:
@@ -255,7 +265,9 @@ class _Resizing:
                 yield least, promise.at, planned_length(gang.expected)
 
     def _path(self, job_id: int) -> set[str]:
-        """Return the queue of a gang, and its parents."""
+        """Return the names of the queue of a job and of its parents; empty if the job neither waits nor
+        runs.
+        """
         run = self._snapshot.running.get(job_id)
         gang = run.gang if run is not None else self._snapshot.waiting.get(job_id)
         return set() if gang is None else {node.name for node in path_of(self._snapshot, gang.queue)}

@@ -9,12 +9,12 @@ PartsKey: TypeAlias = tuple[tuple[int, tuple[tuple[str, int], ...], Where], ...]
 
 
 def parts_key(parts: tuple[Part, ...]) -> PartsKey:
-    """Return a value that can be hashed and is equal for equal parts."""
+    """Return a hashable value that is equal for equal parts."""
     return tuple((part.count, tuple(sorted(part.each.items())), part.where) for part in parts)
 
 
 def with_trainers(parts: tuple[Part, ...], trainers: int) -> tuple[Part, ...]:
-    """Return the parts with another number of trainers. With 0, the parts stay unchanged."""
+    """Return the parts with this number of trainers. With 0, the parts stay unchanged."""
     if not parts or trainers in (0, parts[0].count):
         return parts
     return (replace(parts[0], count=trainers), *parts[1:])

@@ -13,7 +13,8 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the part of past usage that remains after some time, and the usage of a unit held for that time.
+    """Return the part of past usage that remains after `seconds`, and the usage of one unit that is held
+    meanwhile.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
@@ -24,7 +25,7 @@ def decay(seconds: float, half_life: float) -> tuple[float, float]:
 class Shares:
     """The shares of queues and their parents.
 
-    Resources that a queue holds, or is about to get, count in addition as a penalty.
+    Resources that a queue holds now, or is about to get, count for some more seconds, as a penalty.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Shares:
         held: Mapping[str, Mapping[str, Held]] = MappingProxyType({}),
         penalty: float = 0.0,
     ) -> None:
-        """Start with the usage, decayed up to now.
+        """Start with the past usage, decayed up to `now`.
 
         `held` has the resources that running gangs hold, by queue and flavor. They count as used since the
         time of the usage, and for `penalty` seconds more.
@@ -64,7 +65,7 @@ class Shares:
                 self.charge(queue, flavor, each.amounts, seconds)
 
     def charge(self, queue: str, flavor: str, needs: Mapping[str, float] | Resources, seconds: float) -> None:
-        """Count needs as if they had been used for some time."""
+        """Count the needs as if the queue had used them on the flavor for `seconds`."""
         for name, amount in needs.items():
             used = self._used.get((flavor, name))
             if used is not None:
@@ -73,7 +74,9 @@ class Shares:
                     used[node] = used.get(node, 0.0) + share
 
     def of(self, node: str) -> float:
-        """Return a queue's largest share of a resource, divided by its weight. Queues below it count, too."""
+        """Return the largest share of a resource that a node and the queues below it have, divided by the
+        node's weight.
+        """
         share = 0.0
         for used in self._used.values():
             share = max(share, used.get(node, 0.0))

@@ -1,11 +1,14 @@
-"""Computes the used capacity after all stopped jobs are gone, and whether a waiting gang then fits."""
+"""Computes the capacity that is in use once all stopped jobs are gone, and whether a waiting gang then
+fits.
+"""
 
 from collections.abc import Collection, Iterable
 
 from job_tracker.scheduling.capacity import FlavorCapacity
+from job_tracker.scheduling.leaving import leaving_of
 from job_tracker.scheduling.model import Allocation, Gang, Part, Plan, Resources, Running, Snapshot
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import resized
+from job_tracker.scheduling.running import resized, running_gangs
 from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, with_trainers
 
 
@@ -17,22 +20,25 @@ class Standing:
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Count the gangs that run and that are about to run."""
+        """Count the gangs that run, and those that the plan starts."""
         self._snapshot, self._now = snapshot, now
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        self._capacity = {each.name: FlavorCapacity(each, now) for each in snapshot.flavors}
+        running = running_gangs(snapshot.running)
+        self._capacity = {
+            each.name: FlavorCapacity(each, now, running, for_ever=True) for each in snapshot.flavors
+        }
         self._running: dict[str, int] = {}
         """The number of running jobs of each queue and its parents."""
         self.started: set[int] = set()
         """Waiting jobs that count as started."""
-        for job_id, run in snapshot.running.items():
-            stake = snapshot.stakes.get(job_id)
-            if stake is not None and stake.is_leaving:
-                if stake.goes_on:
-                    self.count(resized(run, stake.goes_on))
-                continue
-            self.count(run)
+        for queue, by_flavor in running.held().items():
+            for flavor, held in by_flavor.items():
+                self._tree.use(queue, flavor, held.amounts)
+                self._start(queue, held.gangs)
+        for run in leaving_of(snapshot):
+            trainers = snapshot.stakes[run.gang.job_id].goes_on
+            self.leave(run, resized(run, trainers) if trainers else None)
         admitted = {each.job_id: each.allocation for each in plan.admitted}
         for job_id, allocation in admitted.items():
             if (gang := snapshot.waiting.get(job_id)) is not None:
@@ -52,7 +58,7 @@ class Standing:
         return [name for name in gang.flavors or self._capacity if name in self._capacity]
 
     def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
-        """Return whether a gang of a queue could start."""
+        """Return whether a gang of the queue, with these parts and total needs, could start on the flavor."""
         return (
             self._tree.blocker(queue, flavor, needs) is None
             and not self.is_full(queue)
@@ -66,7 +72,8 @@ class Standing:
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources, *, against: str | None = None) -> bool:
-        """Return whether the guarantee of the queue, or of one of its parents, also covers the gang.
+        """Return whether the guarantee of the queue, or of one of its parents, is also enough for these
+        needs.
 
         Parents that the queue shares with `against` do not count.
         """
@@ -75,10 +82,11 @@ class Standing:
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in nodes)
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
+        """Return whether the queue uses quota that is guaranteed to the queue `other` or to one of its
+        parents.
 
-        In this case, the queue exceeds its own guarantee. Each of its parents that is not a parent of `other`
-        also exceeds its guarantee.
+        In this case, the queue exceeds its own guarantee, and so does each of its parents that is not a
+        parent of `other`.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
@@ -95,13 +103,16 @@ class Standing:
         """Count a running gang. With sign -1, stop counting it."""
         flavor = run.allocation.flavor
         self._tree.use(run.gang.queue, flavor, total(held_parts(run.gang, run.allocation)), sign)
-        for node in self._rules.path(run.gang.queue):
-            self._running[node] = self._running.get(node, 0) + sign
+        self._start(run.gang.queue, sign)
         if flavor in self._capacity:
             self._capacity[flavor].count(run, self._now, sign)
 
+    def _start(self, queue: str, gangs: int) -> None:
+        for node in self._rules.path(queue):
+            self._running[node] = self._running.get(node, 0) + gangs
+
     def leave(self, run: Running, shrunk: Running | None) -> None:
-        """Count a gang as stopped, except for the trainers with which it continues."""
+        """Count a running gang as stopped. If it continues with fewer trainers, count it as `shrunk`."""
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)

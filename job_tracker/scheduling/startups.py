@@ -22,7 +22,7 @@ class Startups:
         """The last attempt of a job that has started to train, and its startup time."""
 
     def learn(self, job: Job) -> None:
-        """Learn from a running job, once for each attempt."""
+        """Learn the startup time of a running job's attempt, once for each attempt."""
         known = self._own.get(job.id)
         if (known is None or known[0] != job.attempt) and (seconds := _until_first_step(job)) is not None:
             self._own[job.id] = (job.attempt, seconds)

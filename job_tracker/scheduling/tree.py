@@ -49,11 +49,12 @@ def pool_of(
     followed: Collection[str] = (),
     labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
-    """Return the pool of these capacities by flavor, and of `followed` flavors, whose capacity is unknown.
+    """Return the pool of the flavors with these capacities, and of the `followed` flavors, whose capacity is
+    unknown.
 
-    Without flavors, the pool has one flavor with `instances` instances. `labels` are the labels of machines,
-    by flavor. If one flavor declares a device, flavors that do not declare this device have none: a job for
-    GPUs does not run on machines without GPUs.
+    Without any flavor, the pool has one flavor with `instances` instances. `labels` are the labels of
+    machines, by flavor. If one flavor declares a device, flavors that do not declare this device have none: a
+    job for GPUs does not run on machines without GPUs.
     """
     none = {name: 0 for each in capacities.values() for name in each if is_device(name)}
     flavors = [Flavor(name=name, capacity={**none, **units_of(each)}) for name, each in capacities.items()]
@@ -111,13 +112,13 @@ class Tree:
         return covering(self.queues, names)
 
     def up_from(self, name: str) -> Iterator[str]:
-        """Yield the queue and its parents, up to the top."""
+        """Yield the names of the queue and its parents, up to the top."""
         while name:
             yield name
             name = self.queues[name].parent
 
     def projects_of(self, name: str) -> frozenset[str] | None:
-        """Return the projects that may use the queue; None: all."""
+        """Return the projects that may use the queue; None if all may."""
         return next((self._listed[each] for each in self.up_from(name) if each in self._listed), None)
 
     @cached_property
@@ -131,7 +132,7 @@ class Tree:
         return name not in self.cohorts and (projects is None or project in projects)
 
     def of_project(self, project: str) -> list[str]:
-        """Return the queues in which jobs of the project may wait, by name."""
+        """Return the names of the queues in which jobs of the project may wait, sorted."""
         return sorted(name for name in self.queues if self.allows(name, project))
 
     def default_of(self, project: str) -> str:
@@ -214,7 +215,7 @@ def _add_what_fits(
 
 
 def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
-    """Return the tree with a new recipe for one queue, or without the queue if the recipe is None.
+    """Return the tree with this recipe for the queue `name`; without the queue if the recipe is None.
 
     Raises ValueError.
     """
@@ -223,7 +224,10 @@ def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
 
 
 def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
-    """Raise ValueError, with a queue and its field, if the queues are not a tree or do not fit the pool."""
+    """Raise ValueError if the queues are not a tree or do not fit the pool.
+
+    The message begins with queue and field.
+    """
     for name, recipe in recipes.items():
         if pool.is_delegated:
             _check_delegated(name, recipe)
@@ -272,7 +276,7 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
                 f"{' → '.join(path)}"
             )
         if parent in path[:-1]:
-            return  # The cycle does not contain this queue. The check of a queue in the cycle finds it.
+            return  # The cycle does not contain this queue. The check of a queue in the cycle reports it.
         parent = recipes[parent].parent
 
 
@@ -325,7 +329,7 @@ def _check_sums(
     resource: str,
     capacity: int | None,
 ) -> None:
-    """Raise ValueError if the queues below a node are guaranteed more than the node has."""
+    """Raise ValueError if the queues below a node have guarantees of more than the node has."""
     totals: dict[str, int] = {}
     for name in _children_first(children):
         below = sum(totals[child] for child in children.get(name, ()))
@@ -359,7 +363,10 @@ def _shown(resource: str, number: int) -> str:
 
 
 def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> PreemptionRules:
-    """Return a queue's rules. A rule that the queue does not set is inherited from its parent."""
+    """Return the preemption rules of a queue.
+
+    A rule that the queue does not set is inherited from its parent.
+    """
     recipe = recipes[name]
     above = _preemption(pool, recipe.parent, recipes) if recipe.parent in recipes else PreemptionRules()
     own = recipe.preemption
@@ -374,9 +381,9 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 
 
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
-    """Return the only project that may use a queue, as set by the queue or by its nearest parent.
+    """Return the only project that may use a queue; empty if several or all projects may.
 
-    Empty: there is no such project.
+    The queue, or else its nearest parent that names projects, decides this.
     """
     while recipe := recipes.get(name):
         if recipe.projects:

@@ -44,7 +44,7 @@ class Point:
     at: float
     """The time at which the slot begins, in Unix seconds."""
     held: float
-    """The used part of the capacity, of the resource with the largest such part; 0 to 1."""
+    """The largest used part of any resource's capacity, from 0 to 1."""
     quota: float | None
     """The guaranteed part of the capacity. None: there is no quota."""
     waiting: int
@@ -54,7 +54,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The amounts in use now, by name."""
+    """The use of queues or projects now, by name."""
 
     held: Mapping[str, float]
     waiting: Mapping[str, int]
@@ -62,7 +62,7 @@ class Use:
 
 
 class UseHistory:
-    """The present day of queues, or of projects, as the leader records it."""
+    """The use of queues, or of projects, on the present day, as the leader records it."""
 
     def __init__(self, kind: str) -> None:
         """`kind` is the kind of the notes."""
@@ -128,7 +128,7 @@ class UseReader:
     async def read(
         self, kind: str, names: Collection[str], now: float, seconds: float
     ) -> Mapping[str, Sequence[Point]]:
-        """Return the points of these queues or projects for the last `seconds`, as far as known, the oldest
+        """Return the known points of these queues or projects for the last `seconds`, by name, the oldest
         first.
 
         There are at most about MOST_POINTS points. A point may cover several slots.
@@ -186,7 +186,7 @@ def _day_and_name(key: str) -> tuple[int, str]:
 
 
 def _read(text: str) -> list[tuple[int, int, int, int]]:
-    """Return the slots of a note. There are none if another version has written the note."""
+    """Return the slots of a note. If another version has written the note, there may be none."""
     try:
         slots = json.loads(text)
     except ValueError:

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from job_tracker.scheduling.lengths import remaining
 from job_tracker.scheduling.model import Gang, Part, PreemptionReason, Resources, Running, Stake
 from job_tracker.scheduling.running import instances_of, resized, trainers_of
 from job_tracker.scheduling.shapes import total
@@ -16,27 +14,6 @@ def cost(run: Running, stake: Stake, now: float) -> float:
     return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
 
 
-_RISK: Final = 0.05
-_LOOKS_AHEAD: Final = 86_400.0
-"""The longest remaining time of a job that the price takes into account, in seconds."""
-
-
-def price(run: Running, stake: Stake, now: float) -> float:
-    """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
-
-    For each earlier stop, the price has the job's startup once more, since each stop uses up one of
-    `max_preemptions`. Otherwise, jobs that lose little would soon reach that limit, and only jobs that lose
-    days could still be stopped. An attempt without a checkpoint loses more the longer it runs, so it is
-    better to stop it early. Therefore, a share of its expected remaining time, of a day at most, is deducted.
-    The price may be below 0. benchmarks.preemption measures this rule. The rule's two numbers were chosen
-    with other random jobs than the benchmark's.
-    """
-    lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
-    if stake.saved_at <= run.started_at:
-        lost -= _RISK * min(remaining(run, now), _LOOKS_AHEAD)
-    return instances_of(run) * lost
-
-
 @dataclass(frozen=True, slots=True)
 class Victim:
     """A running job that may be stopped for a gang."""
@@ -44,25 +21,25 @@ class Victim:
     run: Running
     attempt: int
     cost: float
-    """The value by which victims are compared: the price or, for a change of size, the loss."""
+    """The loss if the job is stopped now, in instance-seconds."""
     why: PreemptionReason
     least: int
     """The smallest number of trainers with which the job can continue. 0: it cannot continue with fewer."""
 
     @property
     def instances(self) -> int:
-        """Return how many instances the job holds."""
+        """The number of instances that the job holds."""
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:
-        """Return the gang with fewer trainers."""
+        """Return the running job with this smaller number of trainers."""
         return resized(self.run, trainers)
 
 
 class Search:
     """The search for the victims of one gang.
 
-    The victims are enough if the gang then fits on one of its flavors.
+    The victims are enough if the gang fits on one of its flavors once they are stopped.
     """
 
     def __init__(
@@ -87,7 +64,8 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims; None if there are not enough.
+        """Return enough of the victims, each with the number of trainers that it keeps; None if all are not
+        enough.
 
         The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
         made smaller.
@@ -109,7 +87,7 @@ class Search:
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back victims that are not needed, beginning with the last.
+        """Put back victims that are not needed after all, beginning with the last one.
 
         Elastic victims are put back in the largest possible size.
         """

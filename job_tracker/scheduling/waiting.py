@@ -11,7 +11,7 @@ class WaitingGangs:
     """The gangs by queue and by id. Equal parts are stored once, so a gang takes a few hundred bytes."""
 
     def __init__(self, gangs: Iterable[Gang] = ()) -> None:
-        """Start with some gangs."""
+        """Start with these gangs."""
         self._gangs: dict[int, Gang] = {}
         self._order: dict[str, list[tuple[int, int]]] = {}
         self._parts: dict[PartsKey, tuple[Part, ...]] = {}
@@ -43,7 +43,7 @@ class WaitingGangs:
         self.add(gang)
 
     def remove(self, job_id: int) -> None:
-        """Remove a gang if it is there."""
+        """Remove the gang of a job, if it waits."""
         gang = self._gangs.pop(job_id, None)
         if gang is None:
             return
@@ -65,15 +65,15 @@ class WaitingGangs:
         return (self._gangs[job_id] for _, job_id in self._order.get(queue, ()))
 
     def count(self, queue: str) -> int:
-        """Return how many gangs of a queue wait."""
+        """Return the number of gangs that wait in a queue."""
         return len(self._order.get(queue, ()))
 
     def get(self, job_id: int) -> Gang | None:
-        """Return one gang."""
+        """Return the gang of a job; None if it does not wait."""
         return self._gangs.get(job_id)
 
     def __len__(self) -> int:
-        """Return how many gangs wait."""
+        """Return the number of waiting gangs."""
         return len(self._gangs)
 
 

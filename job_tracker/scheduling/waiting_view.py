@@ -42,14 +42,14 @@ class Holder:
     queue: str
     instances: int
     admitted_at: float
-    """Unix seconds."""
+    """The time at which the job was admitted, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """The reasons why a job waits.
 
-    There are no reasons if the job does not wait, here or in the cluster's own queue.
+    There are no reasons if the job waits neither in a queue of this service nor in the cluster's own queue.
     """
 
     job: Job
@@ -131,7 +131,9 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
 
 
 def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
-    """Return the holders that the caller may see, and how many others there are, with their instances."""
+    """Return the holders that the caller may see, the number of other holders, and the number of their
+    instances.
+    """
     runs = [(_instances(seen, run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
     runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
     visible: list[Holder] = []
@@ -147,7 +149,9 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return how many instances a running job has, or continues with if this number is larger."""
+    """Return the number of instances that a running job has now or, if that is larger, with which it
+    continues.
+    """
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

@@ -49,12 +49,15 @@ class WaitRule:
     median: float = 0.5
     """The median of the factors."""
     high: float = 0.9
-    """Nine in ten factors are smaller."""
+    """The P90 of the factors: nine in ten are smaller."""
     last: float | None = None
     """The median of the last waits, in seconds; None: there are none."""
 
     def wait(self, seconds_ahead: float, promised: float | None = None) -> Wait:
-        """Return the expected wait for an amount of work ahead, at most until `promised`."""
+        """Return the expected wait of a job with this work ahead, in seconds.
+
+        It is at most `promised` seconds.
+        """
         seconds = max(LEAST, seconds_ahead)
         median, high = seconds * self.median, seconds * self.high
         if self.last is not None:
@@ -122,11 +125,11 @@ class WaitTimes:
             job.begin += seconds
 
     def waiting(self) -> list[int]:
-        """Return the jobs that are followed."""
+        """Return the ids of the waiting jobs that are followed."""
         return list(self._waiting)
 
     def rule(self, now: float) -> WaitRule:
-        """Return the present rule. With the rule, the waits of many jobs can be computed cheaply."""
+        """Return the rule as learned until now. With it, the waits of many jobs can be computed cheaply."""
         factors = [(factor, True) for factor in _PRIOR]
         factors += [(waited / ahead, True) for waited, ahead in self._last]
         factors += [(max(0.0, now - job.begin) / job.ahead, False) for job in self._waiting.values()]
@@ -182,9 +185,9 @@ def _rounded(value: float | bool) -> float | bool:
 
 
 def _quantiles(factors: Sequence[tuple[float, bool]], shares: Sequence[float]) -> list[float]:
-    """Return quantiles by the estimate of Kaplan and Meier, each with a flag.
+    """Return the quantiles at `shares` (sorted) by the estimate of Kaplan and Meier.
 
-    The flag is False if the quantile is only a lower bound.
+    Each factor has a flag, which is False if the factor is only a lower bound.
     """
     ordered = sorted(factors, key=lambda factor: (factor[0], not factor[1]))
     found: list[float] = []

@@ -23,7 +23,7 @@ class Ahead:
 
 
 def ahead(snapshot: Snapshot, now: float, job_ids: Iterable[int]) -> dict[int, Ahead]:
-    """Return the work ahead of these waiting jobs."""
+    """Return the work ahead of each of these waiting jobs, by job."""
     capacity = _capacity(snapshot.flavors)
     wanted = {job_id for job_id in job_ids if snapshot.waiting.get(job_id) is not None}
     if not wanted or not capacity:
@@ -52,7 +52,7 @@ def work(gang: Gang) -> float:
 
 
 def left(running: Running, now: float) -> float:
-    """Return the remaining work of a running job.
+    """Return the remaining work of a running job, in instance-seconds.
 
     If the job has run longer than its median, half of its past time is assumed to be left.
     """
@@ -72,12 +72,12 @@ class WaitingWork:
         self._gangs: dict[int, int] = {}
 
     def add(self, gang: Gang) -> None:
-        """Count a gang."""
+        """Add the work of a waiting gang."""
         self._work[gang.priority] = self._work.get(gang.priority, 0.0) + work(gang)
         self._gangs[gang.priority] = self._gangs.get(gang.priority, 0) + 1
 
     def remove(self, gang: Gang) -> None:
-        """Stop counting a gang."""
+        """Subtract the work of a gang that no longer waits."""
         self._gangs[gang.priority] -= 1
         self._work[gang.priority] -= work(gang)
         if not self._gangs[gang.priority]:
@@ -86,7 +86,7 @@ class WaitingWork:
     def ahead_of_last(
         self, gangs: Iterable[Gang], running: Iterable[Running], flavors: Iterable[Flavor], now: float
     ) -> dict[int, float]:
-        """Return the seconds of work ahead of gangs, each of which is the last of its priority."""
+        """Return, by job, the seconds of work ahead of these gangs. Each must be the last of its priority."""
         capacity = _capacity(flavors)
         if not capacity:
             return {}

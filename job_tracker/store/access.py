@@ -34,19 +34,21 @@ class AccessStore(Protocol):
     ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
-        Some of the tokens that ended before `purge_before` are deleted, too. If the limit of all tokens, or
-        of the project's tokens, is reached, the token that ended first is deleted: of all tokens, or of the
-        project's. If none of these had ended when the new token was created, this raises TooManyTokens, and
-        changes nothing.
+        Some of the tokens that ended before `purge_before` are deleted, too. If there are already as many
+        tokens as `limits` allow, in all or of the project, the one of them that ended first is deleted. If
+        none of them had ended when the new token was created, this raises TooManyTokens, and changes nothing.
         """
         ...
 
     async def token(self, token_id: str) -> Token | None:
-        """Return the token with this id, even if it has ended."""
+        """Return the token with this id, even if it has ended; None if there is none."""
         ...
 
     async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:
-        """Return at most `limit` tokens with ids above `after`, by id: of a project, or of all projects."""
+        """Return at most `limit` tokens with ids above `after`, in the order of ids.
+
+        None as `project`: all tokens.
+        """
         ...
 
     async def revoke_token(
@@ -56,7 +58,7 @@ class AccessStore(Protocol):
         ...
 
     async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
-        """Write the last uses of tokens by id. Unknown ids are ignored."""
+        """Store the times at which tokens were last used, by id. Unknown ids are ignored."""
         ...
 
     async def projects(self) -> Sequence[Project]:

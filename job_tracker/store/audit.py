@@ -21,7 +21,7 @@ class AuditFilter:
     project: str = ""
     caller: str = ""
     since: datetime | None = None
-    """The earliest time of matching events, by their ids; see AuditEvent.id."""
+    """The earliest time of matching events. The time is taken from the event's id; see AuditEvent.id."""
     until: datetime | None = None
     """The time before which matching events happened."""
 
@@ -45,7 +45,7 @@ class AuditStore(Protocol):
     async def events_after(self, event_id: int, limit: int) -> Sequence[AuditEvent]:
         """Return at most `limit` events with ids above `event_id`, oldest first.
 
-        An event that is stored later has a higher id than all of these.
+        Events that are stored later have higher ids than the returned events.
         """
         ...
 
@@ -58,7 +58,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def content_of(event: AuditEvent) -> str:
-    """Return, as JSON, the values of an event that have no column. Default values are left out."""
+    """Return the values of the event that have no column of their own, as JSON.
+
+    Default values are left out.
+    """
     values: dict[str, Any] = {"outcome": event.outcome.value}
     for name in ("means", "credential", "address", "detail", "request_id"):
         if value := getattr(event, name):
@@ -69,6 +72,6 @@ def content_of(event: AuditEvent) -> str:
 
 
 def event_from(content: str | bytes, **columns: Any) -> AuditEvent:
-    """Return the event with these columns and this content."""
+    """Return the event that has these values in columns, and the other values in `content`."""
     values = json.loads(content)
     return AuditEvent(**columns, **{**values, "outcome": Outcome(values["outcome"])})

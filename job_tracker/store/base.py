@@ -1,4 +1,4 @@
-"""The protocol of a whole store, which alone keeps the state of jobs durably.
+"""The protocol of a whole store. Only the store keeps the state of jobs durably.
 
 The protocol consists of small protocols by subject. A user of a store depends only on the small protocols
 that it needs.

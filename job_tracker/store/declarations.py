@@ -18,7 +18,7 @@ class DeclarationStore(Protocol):
     """
 
     async def declarations_version(self) -> int:
-        """Return the number of the last change; 0 before the first.
+        """Return the number of the last change; 0 before the first change.
 
         Deletions of projects may be counted, too.
         """
@@ -37,20 +37,20 @@ class DeclarationStore(Protocol):
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> bool:
-        """Store the declaration as change `seen` + 1, which becomes its version.
+        """Store the declaration as the change with the number `seen` + 1, which becomes its version.
 
         Return False, and change nothing, if `seen` is not the number of the last change. Raises
         TooManyDeclarations, and changes nothing, if a new declaration would exceed the limits. Raises
-        UnknownProject if `project_must_be_stored` and its project was deleted.
+        UnknownProject if `project_must_be_stored` and the declaration's project was deleted.
         """
         ...
 
     async def remove_declaration(
         self, declaration: Declaration, seen: int, *, event: AuditEvent | None = None
     ) -> bool:
-        """Remove the declaration of this kind, project and name as change `seen` + 1.
+        """Remove the declaration of this kind, project and name as the change with the number `seen` + 1.
 
-        Return False, and change nothing, if it is not stored, or if `seen` is not the number of the last
-        change.
+        Return False, and change nothing, if there is no such declaration, or if `seen` is not the number of
+        the last change.
         """
         ...

@@ -20,7 +20,10 @@ Changes = Subscription[int, JobState]
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """The key of a repeatable submission, a digest of its request, and its project. Keys are per project."""
+    """The key of a repeatable submission, the digest of its request, and its project.
+
+    Each project has its own keys.
+    """
 
     key: str
     digest: bytes
@@ -37,7 +40,7 @@ class JobFilter:
     submitted_by: str = ""
     """The name of the caller that submitted the jobs."""
     projects: frozenset[str] | None = None
-    """The projects of the jobs. None: all projects. Empty: none, so no job matches."""
+    """The projects of the jobs. None: all projects. If it is empty, no job matches."""
     tags: frozenset[str] = frozenset()
     """Tags. A job must have all of them."""
     since: datetime | None = None
@@ -47,7 +50,7 @@ class JobFilter:
 
 
 CLOCK_SLACK = timedelta(hours=1)
-"""The largest disorder of submission times.
+"""The largest difference by which the submission times of jobs may be out of order.
 
 The ids of jobs are in the order of their submissions, so a search by time is a search by id.
 
@@ -58,7 +61,7 @@ of all jobs.
 
 
 def moved(at: datetime | None, by: timedelta) -> datetime | None:
-    """Return `at` plus `by`; None if datetime cannot hold it."""
+    """Return `at` plus `by`; None if `at` is None, or if no datetime can hold the result."""
     try:
         return None if at is None else at + by
     except OverflowError:
@@ -71,7 +74,7 @@ LARGEST_LIST = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Some jobs, newest first, and whether more follow."""
+    """A part of a list of jobs, newest first, and whether more jobs follow."""
 
     jobs: Sequence[Job]
     has_more: bool
@@ -81,11 +84,11 @@ class JobReader(Protocol):
     """Reads single jobs and follows their changes."""
 
     async def get(self, job_id: int) -> Job:
-        """Return the current job. Raises JobNotFound."""
+        """Return the job with this id as it is now. Raises JobNotFound."""
         ...
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """Follow the changes of one job, or of all, from now on.
+        """Follow the changes of the job with this id, or of all jobs for None, from now on.
 
         A change is a hint to read the job again. Several changes of a job may arrive as one.
         """
@@ -138,10 +141,10 @@ class JobStore(JobReader, Protocol):
     ) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
-        Raises StaleJob if it is at another version, JobNotFound, and IllegalMove for a move that is not in
-        TRANSITIONS. The stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's
-        own subscription to changes: a successful write is not announced to this subscription. `event` is
-        stored in the same transaction.
+        Raises StaleJob if it is at another version, JobNotFound, and IllegalMove for a change of state that
+        is not in TRANSITIONS. The stored progress is not replaced, unless it belongs to an earlier attempt.
+        `by` is the writer's own subscription to changes: a successful write is not announced to this
+        subscription. `event` is stored in the same transaction.
         """
         ...
 
@@ -155,32 +158,34 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Return at most `limit` jobs with ids below `before`, cut after LARGEST_LIST bytes."""
+        """Return at most `limit` matching jobs with ids below `before`.
+
+        The list ends early after LARGEST_LIST bytes.
+        """
         ...
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
-        """Return at most `limit` jobs that ended before `moment`, oldest end first."""
+        """Return at most `limit` jobs that ended before `moment`, in the order of their ends."""
         ...
 
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record their remains outside the store.
+        """Delete ended jobs, and record what is left of them outside the store (their remains).
 
-        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. The event is stored if
-        at least one of these jobs was deleted.
+        Other jobs and unknown ids are ignored. With an `event`, at most 100 ids are allowed. The event is
+        stored if at least one job was deleted.
         """
         ...
 
     async def remains(self, limit: int) -> Sequence[Remains]:
-        """Return the remains of at most `limit` deleted jobs.
-
-        The remains of a job are returned until `forget_remains`.
+        """Return the remains of at most `limit` deleted jobs, until `forget_remains` is called with their
+        ids.
         """
         ...
 
     async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Forget these deleted jobs, since their remains were removed."""
+        """Forget the remains of these deleted jobs, which the caller has removed."""
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

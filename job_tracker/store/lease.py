@@ -21,7 +21,7 @@ class LeaseStore(Protocol):
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         """Win the lease if it is free, or renew it if `term` is still the last term.
 
-        Returns a new term, or `term` itself if it is renewed. Returns None if another replica holds the
+        Returns the new term, or `term` itself after a renewal. Returns None if another replica holds the
         lease, or has won it since `term`. A term whose lease has expired may still write and be renewed until
         another replica wins the lease. `holder` is the replica's name, for people.
         """
@@ -32,5 +32,5 @@ class LeaseStore(Protocol):
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """Yield an item whenever the lease may have become free early, from now on."""
+        """From now on, yield an item whenever the lease may have become free before its expiry."""
         ...

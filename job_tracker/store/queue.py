@@ -10,7 +10,7 @@ from job_tracker.domain.job import Job, JobState
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The number of jobs in a state, and the number of all their instances."""
+    """The number of jobs in a state, and the number of the instances of all these jobs."""
 
     jobs: int = 0
     instances: int = 0
@@ -20,7 +20,7 @@ class QueueView(Protocol):
     """Reads the queue, the live jobs, the due jobs, and counts."""
 
     async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
-        """Return at most `limit` queued jobs with ids above `after`, in the order of submission."""
+        """Return the first `limit` queued jobs with ids above `after`, in the order of submission."""
         ...
 
     async def queue_position(self, job: Job) -> int:
@@ -39,7 +39,7 @@ class QueueView(Protocol):
         ...
 
     async def tallies(self) -> Mapping[JobState, Tally]:
-        """Return the counts of every state. The cost does not grow with the number of jobs."""
+        """Return the tally of every state. The cost does not grow with the number of jobs."""
         ...
 
     async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:

@@ -16,7 +16,7 @@ _PARTS = 20
 
 
 class QueueMoves:
-    """Wakes the watchers behind the first job that has left the queue or returned to it.
+    """Wakes the watchers of the jobs behind the first job that has left the queue or returned to it.
 
     The watchers are woken at most once a second, spread over that second.
     """
@@ -29,9 +29,10 @@ class QueueMoves:
         """The live jobs. They have already left the queue, so their changes do not move the queue."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """Put the queued job into the watcher's `changes` whenever the queue has moved, until `leave`.
+        """From now on, put the queued job into the watcher's `changes` whenever the queue has moved, until
+        `leave` is called.
 
-        The first call puts the job at once, since the queue may have moved before.
+        The first call with these `changes` puts the job at once, since the queue may have moved before.
         """
         if changes not in self._watched:
             if not self._watched:

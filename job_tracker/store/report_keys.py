@@ -19,7 +19,7 @@ class ReportKeyStore(Protocol):
         ...
 
     async def report_keys(self) -> Sequence[ReportKey]:
-        """Return all keys, by id. The last key is the current key."""
+        """Return all keys, in the order of their ids. The last key is the current key."""
         ...
 
     async def rotate_report_key(

@@ -12,10 +12,10 @@ class ReportStore(Protocol):
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
         """Store reports, and return for each report whether it was accepted.
 
-        A report is refused if its attempt is not the job's current attempt, or ended before the report came.
-        Progress replaces earlier progress. Points are added to their series. There are at most MAX_SERIES
-        series; a series with more than MAX_POINTS points is thinned. An artifact replaces an artifact of the
-        same name. The write need not be durable.
+        A report is refused if its attempt is not the job's current attempt, or had ended before the report
+        came. Progress replaces earlier progress. Points are added to their series. There are at most
+        MAX_SERIES series; a series with more than MAX_POINTS points is thinned. An artifact replaces an
+        artifact of the same name. The write need not be durable.
         """
         ...
 

@@ -21,9 +21,12 @@ class SchedulingStore(Protocol):
         ...
 
     async def scheduling_note(self, kind: str, key: str) -> str | None:
-        """Return one note; None if there is none."""
+        """Return the note of this kind and key; None if there is none."""
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write and remove notes, up to 1,000 of them in one change. The other notes stay."""
+        """Write and remove these notes, up to 1,000 of them in one change.
+
+        Notes that are not in `changed` stay.
+        """
         ...

@@ -26,7 +26,10 @@ def loaded(text: bytes | str) -> JobSpec:
 
 
 def _of_before_groups(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert the values of a spec without a group, from versions that resolved jobs at launch."""
+    """Return the values of an old spec with a group.
+
+    Versions that resolved jobs at launch stored specs without one.
+    """
     instances = values.pop("instances")
     roles = values.pop("roles", None) or {naming.MASTER: 1, naming.WORKER: instances - 1}
     group = {

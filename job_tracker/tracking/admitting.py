@@ -202,6 +202,12 @@ class Admitting:
         self._changed.add(job_id)
         self._wake()
 
+    async def keep_claim(self, before: Job, after: Job) -> None:
+        """Note the claim of a waiting job before the end is written of an attempt that was stopped for it."""
+        stop = before.ending.preemption if before.ending is not None else None
+        if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:
+            await self._notes.keep_claim(before.id, (stop.by_job, stop.by_attempt))
+
     def attempt_ended(self, job: Job) -> None:
         """Learn from an attempt that has ended."""
         self._board.ended(job)
@@ -265,6 +271,7 @@ class Admitting:
             for job in page:
                 self._board.read(job, self._now())
             last = page[-1].id
+        await self._notes.restore_claims(self._board)
         self._is_restored = True
 
     async def _read_changed(self) -> None:

@@ -56,6 +56,7 @@ class Cleaner:
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
+            self._tenure.check()  # the store accepts a late leader until it has granted the next term
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
         while left := await self._store.remains(_PRUNE_BATCH):
@@ -68,4 +69,5 @@ class Cleaner:
         horizon = self._clock() - self._keep_events
         deleted = _EVENTS_BATCH
         while deleted == _EVENTS_BATCH:
+            self._tenure.check()
             deleted = await self._store.delete_events(horizon, _EVENTS_BATCH, term=self._tenure.term)

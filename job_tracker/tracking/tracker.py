@@ -436,6 +436,7 @@ class Tracker:
         If the job was live and stays live, the caller takes the next step itself, with the returned version.
         """
         is_next_step_of_caller = before.state.is_live and after.state.is_live
+        await self._admitting.keep_claim(before, after)
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -60,14 +61,16 @@ def test_a_killed_service_adopts_its_groups_after_a_restart(server: Server) -> N
     assert not any(process.is_running() for process in before)
 
 
-def test_a_job_that_ends_during_downtime_keeps_its_outcome(server: Server) -> None:
+def test_a_job_that_ends_during_downtime_keeps_its_outcome(server: Server, tmp_path: Path) -> None:
+    is_down = tmp_path / "is-down"
     with server.start() as client:
-        good = submit(client, {"RUN_SECONDS": "1"})
-        bad = submit(client, {"RUN_SECONDS": "1", "EXIT_CODE": "3"})
+        good = submit(client, {"UNTIL_FILE": str(is_down)})
+        bad = submit(client, {"UNTIL_FILE": str(is_down), "EXIT_CODE": "3"})
         for job in (good, bad):
             reaches(client, job, pb.running)
         processes = [server.rank(job, 0) for job in (good, bad)]
     server.end(signal.SIGKILL)
+    is_down.touch()
     for process in processes:
         process.wait()
     with server.start() as client:

@@ -39,7 +39,7 @@ class Entry:
         self.stub: Any = AccessServiceStub(service.channel)
 
     async def project(self, name: str, **members: str) -> None:
-        """Declare a project with members by role."""
+        """Declare a project. `members` has the role of each member."""
         await self.stub.SetProject(apb.SetProjectRequest(name=name), metadata=self.operator)
         for member, role in members.items():
             await self.member(name, member, role)
@@ -56,7 +56,10 @@ class Entry:
         return made
 
     async def caller(self, role: Role | None, project: str) -> Sent:
-        """The metadata of a new caller with a role; None: it has a token, but no role."""
+        """Make a token for a new caller, and return its metadata.
+
+        With `role` None, the caller has no role.
+        """
         if role in (None, Role.OPERATOR):
             made = await self.token(f"n{uuid.uuid4().hex[:8]}", role="operator" if role else "no_role")
         else:
@@ -65,12 +68,15 @@ class Entry:
 
 
 def bearer(text: str) -> Sent:
-    """The metadata with a token."""
+    """Return the metadata with this token."""
     return [("authorization", f"Bearer {text}")]
 
 
 async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
-    """The code and the message with which a call ends; of a stream, up to its first message."""
+    """Return the code and the message with which a call ends.
+
+    Of a stream, wait only for the first message.
+    """
     try:
         if hasattr(call, "__aiter__"):
             await call.read()

@@ -40,7 +40,7 @@ def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
 def cluster_role(
     name: str, account: str, namespace: str, rights: Iterable[tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return the manifests of a ClusterRole with these verbs on resources, bound to an account."""
+    """Return the manifests of a ClusterRole with these rights (resource and verb), bound to an account."""
     rules = [{"apiGroups": [""], "resources": [resource], "verbs": [verb]} for verb, resource in rights]
     metadata = {"name": name}
     return [
@@ -64,7 +64,10 @@ def token(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def kubeconfig(cluster: Cluster, path: Path, token: str) -> Path:
-    """Write a kubeconfig with the token. It has only the address from the administrator's."""
+    """Write a kubeconfig with the token to `path`.
+
+    Only the address comes from the administrator's kubeconfig.
+    """
     flat = cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
     config = json.loads(flat)
     config["users"][0]["user"] = {"token": token}

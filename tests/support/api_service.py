@@ -93,7 +93,7 @@ class Service:
         self._stack = AsyncExitStack()
 
     async def start(self, *, tracked: bool = True) -> None:
-        """Serve on a free port. Without tracking, jobs keep their state."""
+        """Serve on a free port. With `tracked` false, no tracker runs, so jobs keep their state."""
         backend = FakeBackend(self.world)
         self.trail = AuditTrail(self.store)
         self.access = await open_access(self.settings, self.store, self.trail.note)
@@ -157,7 +157,7 @@ class Service:
         self.stub = TrainingServiceStub(self.channel)
 
     async def stop(self) -> None:
-        """Release everything. Repeated calls are allowed."""
+        """Stop the service, and release all that it uses. Repeated calls are allowed."""
         await self._stack.aclose()
 
     async def train(
@@ -181,13 +181,15 @@ class Service:
         raise AssertionError(f"job {job_id} ended in another state")
 
     async def call_raw(self, method: str, data: bytes) -> bytes:
-        """Send bytes unchanged."""
+        """Call the method with these bytes as the message, and return the bytes of the answer."""
         call: Any = self.channel.unary_unary(f"/training.TrainingService/{method}")
         answer: bytes = await call(data)
         return answer
 
     async def first_raw(self, method: str, data: bytes) -> bytes:
-        """Send bytes unchanged, and return the first answer of the stream."""
+        """Call the method with these bytes as the message, and return the bytes of the stream's first
+        answer.
+        """
         call: Any = self.channel.unary_stream(f"/training.TrainingService/{method}")
         answer: bytes = await anext(aiter(call(data)))
         return answer
@@ -200,7 +202,7 @@ class Service:
         return await self.store.tallies(), newest[0].id if newest else 0, files
 
     async def refuses(self, call: Awaitable[Any], code: grpc.StatusCode) -> str:
-        """Return the message with which the service refuses the call. Check that nothing was written."""
+        """Check that the service refuses the call with this code and writes nothing. Return the message."""
         before = await self.written()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
@@ -243,7 +245,10 @@ Serve = Callable[..., Awaitable[Service]]
 
 @pytest.fixture
 async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
-    """Starts services. All services of a test share one data folder, so stop one before the next."""
+    """A function that starts a service.
+
+    All services of a test share a data folder, so only one may run at a time.
+    """
     async with AsyncExitStack() as stack:
 
         async def start(

@@ -48,7 +48,7 @@ PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"
 
 
 class World(Protocol):
-    """The place of groups, which outlives the backends that manage them."""
+    """The place in which groups run. It outlives the backends that manage the groups."""
 
     def open(self) -> Backend:
         """Open another backend on this world, as after a restart of the service."""
@@ -59,7 +59,7 @@ class World(Protocol):
         ...
 
     async def kept(self) -> set[str]:
-        """Return the names of stopped groups that have left more than logs."""
+        """Return the names of stopped groups of which more than the logs is kept."""
         ...
 
     async def end(self) -> None:
@@ -264,7 +264,7 @@ class KubernetesGroups:
         return backend
 
     def plan(self, job: Job, **settings: Any) -> KubernetesPlan:
-        """Return the plan with which the job is launched."""
+        """Return the plan with which the job is launched if the backend has these settings."""
         chosen = self._settings(settings)
         wanted = resolved(job, self.algorithms, "kubernetes", KubernetesPlugin(chosen))
         return kubernetes_plan(wanted, chosen, self.tell(job))
@@ -318,7 +318,7 @@ class DockerGroups:
         return FolderSpool(self.root, MAX_LOG)
 
     async def kept(self) -> set[str]:
-        """Return the names of groups that have a container, and the marker of an ending, left."""
+        """Return the names of the groups that still have a container and the marker of an ending."""
         left = self.engine.left()
         marked = [name.removesuffix(ENDING) for name in left if name.endswith(ENDING)]
         return {group for group in marked if {f"{group}-master", f"{group}-1-worker"} & set(left)}
@@ -333,7 +333,7 @@ class DockerGroups:
 
 
 async def groups_of(backend: Backend) -> dict[GroupRef, Observation]:
-    """Return all existing groups."""
+    """Return the observations of all existing groups, by group."""
     async with aclosing(backend.watch()) as watch:
         return await snapshot_of(watch)
 
@@ -358,12 +358,15 @@ async def seen(backend: Backend, group: GroupRef, condition: Callable[[Observati
 
 
 async def text_of(pieces: AsyncIterator[bytes]) -> str:
-    """Return the whole log."""
+    """Return the text of a whole log from its pieces."""
     return "".join([text async for text in texts_of(pieces)])
 
 
 async def printed(backend: Backend, group: GroupRef, rank: int = 0, lines: int = 1) -> str:
-    """Wait until the rank has printed this number of lines, which shows that it runs. Return them."""
+    """Wait until the rank has printed this number of lines, and return the text.
+
+    This shows that the rank runs.
+    """
     pieces, text = backend.logs(group, rank, follow=True), ""
     try:
         while text.count("\n") < lines:

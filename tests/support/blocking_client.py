@@ -1,4 +1,4 @@
-"""Both clients behind one interface, so that one suite tests both."""
+"""The blocking and the asyncio client behind one interface, so that one suite tests both."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def algorithm_of(**values: Any) -> Any:
 
 
 def resolved(job: Job, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> Job:
-    """Return the job as resolved by admission. Raises LaunchFailed."""
+    """Return the job as admission resolves it. Raises LaunchFailed."""
     return replace(job, spec=Resolver(FixedCatalog(algorithms), backend, plugin).completed(job.spec))
 
 

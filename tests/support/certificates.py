@@ -31,7 +31,10 @@ class Issued:
     key: bytes
 
     def write(self, folder: Path, name: str) -> "Files":
-        """Write both into a folder. Each file is replaced in one step, as a careful administrator does."""
+        """Write certificate and key into a folder.
+
+        Each file is replaced in one step, as a careful administrator does.
+        """
         files = Files(folder / f"{name}.pem", folder / f"{name}.key")
         replace(files.key, self.key, 0o600)
         replace(files.certificate, self.certificate)
@@ -68,7 +71,7 @@ class Authority:
         key: CertificateIssuerPrivateKeyTypes | None = None,
         password: bytes | None = None,
     ) -> Issued:
-        """Issue a certificate for host names, IP addresses and URIs."""
+        """Return a certificate for these host names, IP addresses and URIs."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         extensions: list[tuple[x509.ExtensionType, bool]] = []
         if names:
@@ -92,7 +95,10 @@ class Authority:
         *,
         by: CertificateIssuerPrivateKeyTypes | None = None,
     ) -> bytes:
-        """Sign a certificate, with the authority's key or in its name with another key."""
+        """Return a certificate that names the authority as its issuer.
+
+        It is signed with the authority's key, or with `by`.
+        """
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
@@ -117,7 +123,9 @@ def replace(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def credentials(authority: Authority, client: Issued | None = None) -> grpc.ChannelCredentials:
-    """The credentials of a client that trusts the authority, and perhaps has a certificate."""
+    """Return the credentials of a client that trusts the authority, and has the certificate `client` if it
+    is given.
+    """
     if client is None:
         return grpc.ssl_channel_credentials(authority.certificate)
     return grpc.ssl_channel_credentials(authority.certificate, client.key, client.certificate)

@@ -28,7 +28,7 @@ ON_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
 ONE_MORE: Final = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw0")
 """The name of this worker process if it is not the first one. Such a process has its own cluster."""
 
-# For all code of this process that uses the cluster, even without this module.
+# This applies to all code of this process that uses the cluster, even if it does not use this module.
 _STATE: Final = os.environ.get("TEST_CLUSTER_STATE", "/var/tmp/training-service-cluster")
 os.environ["TEST_CLUSTER_STATE"] = _STATE.removesuffix(ONE_MORE) + ONE_MORE
 
@@ -59,7 +59,7 @@ class CommandFailed(Exception):
 class Cluster:
     """A cluster that is up. Every method raises CommandFailed if its work is not done in time.
 
-    If this kind of cluster does not support a method, the method skips the test; on CI, the test fails.
+    If this kind of cluster does not support a method, the method skips the test; on CI, it fails the test.
     """
 
     kubeconfig: Path
@@ -68,7 +68,10 @@ class Cluster:
 
     @classmethod
     def up(cls) -> "Cluster":
-        """Bring the cluster up, unless it is. Raises NoClusterHere. The first time may take minutes."""
+        """Bring the cluster up, unless it is up, and return it.
+
+        The first time may take minutes. Raises NoClusterHere.
+        """
         provider = _run("provider").strip()
         _run("up", timeout=1800, show=True)
         return cls(kubeconfig=Path(_run("kubeconfig").strip()), provider=provider)
@@ -195,14 +198,14 @@ class Cluster:
     def _disturb(self, action: str, part: str, *more: str) -> None:
         try:
             _run(action, part, *more, timeout=100)
-        except CommandFailed:  # it may be partly done
+        except CommandFailed:  # the command may have been partly done
             self._disturbed = True
             raise
         self._disturbed = True
 
 
 def _path(namespace: str, what: Sequence[str]) -> str | None:
-    """Return the API's path of an object or a list; None if only kubectl can find it."""
+    """Return the path of an object or a list in the API; None if only kubectl can find it."""
     kind, *names = what
     resource = _RESOURCE.fullmatch(kind)
     if resource is None or len(names) > 1 or any(name.startswith("-") for name in names):

@@ -52,7 +52,7 @@ class ClusterApi:
         return cls(cluster["server"], context)
 
     def call(self, method: str, path: str, body: Body | None = None) -> dict[str, Any]:
-        """Return the answer. Raises ApiFailed."""
+        """Make the call, and return the JSON of the answer. Raises ApiFailed."""
         status, text = self._answer(method, path, body)
         if status >= _FAILED:
             raise ApiFailed(f"{method} {path}: {status}: {text}")
@@ -72,7 +72,10 @@ class ClusterApi:
     def _answer(
         self, method: str, path: str, body: Body | None, kind: str = "application/json"
     ) -> tuple[int, str]:
-        """Return the status and the text, over a new connection: the server may have been restarted."""
+        """Make the call on a new connection, since the server may have been restarted.
+
+        Return status and text.
+        """
         connection = http.client.HTTPSConnection(
             str(self._server.hostname), self._server.port, timeout=_PATIENCE, context=self._context
         )

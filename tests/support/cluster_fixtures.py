@@ -1,8 +1,8 @@
 """Fixtures of tests that need a Kubernetes cluster. A conftest.py imports all names in __all__.
 
 The cluster is brought up before the first test, outside of the tests' time limit, and stays up for the next
-run. It is taken down on CI, and if it belongs to a further worker process. If this machine cannot have a
-cluster, these tests are skipped; on CI they fail.
+run. It is taken down on CI, and if it belongs to a worker process other than the first. If this machine
+cannot have a cluster, these tests are skipped; on CI they fail.
 """
 
 import re
@@ -90,7 +90,7 @@ def pytest_runtest_makereport(
 
 
 def wait_for_account(cluster: Cluster, namespace: str) -> None:
-    """Wait for the objects without which the API server takes no pods.
+    """Wait for the objects of the namespace without which the API server accepts no pods.
 
     Controllers make these objects in the background. After a test that disturbed the API server, this takes
     as long as the election of the controllers.

@@ -31,7 +31,7 @@ class CommandFailed(Exception):
 
 @dataclass
 class DockerEngine:
-    """A running engine. `is_ours`: it was started for tests, which may stop it."""
+    """A running engine. `is_ours` says that it was started for tests, which may stop it."""
 
     url: str
     is_ours: bool
@@ -83,7 +83,7 @@ class DockerEngine:
         return _run("docker", "--host", self.url, *arguments, timeout=timeout)
 
     def inspect(self, *names: str) -> list[dict[str, Any]]:
-        """Return containers as the engine describes them."""
+        """Return the engine's descriptions of these containers."""
         found: list[dict[str, Any]] = json.loads(self.docker("inspect", *names))
         return found
 
@@ -113,7 +113,10 @@ class DockerEngine:
 
     @contextmanager
     def _api(self) -> Iterator[APIClient]:
-        """The engine's API. The command starts a process for each list, which takes ten times as long."""
+        """Yield a client of the engine's API.
+
+        The docker command would take ten times as long for each list.
+        """
         api = APIClient(base_url=self.url, timeout=60)
         try:
             yield api

@@ -37,13 +37,13 @@ class Entrance:
         self._stack = AsyncExitStack()
 
     def channel(self, client: Issued) -> grpc.aio.Channel:
-        """A channel of a client with the certificate."""
+        """Return a channel of a client with this certificate."""
         return grpc.aio.secure_channel(
             self.address, credentials(self.authority, client), [("grpc.use_local_subchannel_pool", 1)]
         )
 
     async def connect(self, client: Issued) -> Any:
-        """A client with the certificate."""
+        """Return a client with this certificate."""
         return TrainingServiceStub(await self._stack.enter_async_context(self.channel(client)))
 
     async def close(self) -> None:

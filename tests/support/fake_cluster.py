@@ -54,7 +54,7 @@ class FakeCluster:
     # --- the interface for tests --------------------------------------------------------------------
 
     def names(self, kind: str = "pods") -> set[str]:
-        """Return the names of all existing objects."""
+        """Return the names of all existing objects of this kind."""
         return {name for of, name in self._objects if of == kind}
 
     def get(self, name: str, kind: str = "pods") -> Object:
@@ -67,12 +67,12 @@ class FakeCluster:
             self._set_state(name, "Running", {"running": {"startedAt": _now()}})
 
     def end(self, name: str, code: int = 0, at: datetime | None = None) -> None:
-        """End the container of the pod, as if by itself, now unless a time is given."""
+        """End the container of the pod as if by itself, with this exit code. Without `at`, it ends now."""
         phase = "Failed" if code else "Succeeded"
         self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now(at)}})
 
     def put(self, kind: str, made: Object) -> None:
-        """Create or replace an object, without the service."""
+        """Create or replace an object, as something other than the service does."""
         name = made["metadata"]["name"]
         known = (kind, name) in self._objects
         uid = self._objects[kind, name]["metadata"]["uid"] if known else str(uuid.uuid4())
@@ -81,7 +81,7 @@ class FakeCluster:
         self._publish("MODIFIED" if known else "ADDED", kind, self._objects[kind, name])
 
     def delete(self, *names: str, kind: str = "pods") -> None:
-        """Delete objects at once, without the service. With finalizers, they are only marked."""
+        """Delete objects at once, without the service. Objects with finalizers are only marked as deleted."""
         for name in names:
             found = self._objects[kind, name]
             if found["metadata"].get("finalizers"):
@@ -113,7 +113,10 @@ class FakeCluster:
             self._publish("MODIFIED", kind, found)
 
     def mark_deleted(self, name: str) -> None:
-        """Request the deletion of a pod, as another client does. Its node is slow to end it."""
+        """Request the deletion of a pod, as another client does.
+
+        The pod stays, as if its node were slow to end it.
+        """
         found = self._objects["pods", name]
         found["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 30}
         self._publish("MODIFIED", "pods", found)
@@ -230,7 +233,7 @@ class FakeCluster:
         return web.json_response(found)
 
     def end_pod(self, name: str) -> None:
-        """Delete a pod with a grace. If it runs, it exists until its node has ended it."""
+        """Delete a pod with a grace period. If it runs, it stays until its node has ended it."""
         if "running" in self._state_of(name) and not self.ends_pods_at_once:
             self.mark_deleted(name)
         else:
@@ -267,14 +270,14 @@ class FakeCluster:
 
 @asynccontextmanager
 async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
-    """Serve a cluster on loopback, with its kubeconfig in the folder."""
+    """Serve a new cluster on loopback during the block, and write its kubeconfig into the folder."""
     async with served(FakeCluster(folder / "kubeconfig")) as made:
         yield made
 
 
 @asynccontextmanager
 async def served(made: C) -> AsyncIterator[C]:
-    """Serve a cluster on loopback, and write its kubeconfig."""
+    """Serve this cluster on loopback during the block, and write its kubeconfig."""
     app = web.Application()
     app.router.add_route(
         "*", "/api/v1/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}", made.handle

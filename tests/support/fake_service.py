@@ -47,7 +47,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.failures: dict[str, list[Failure]] = defaultdict(list)
         self.logs_break_after: int | None = None
         self.knows_positions = True
-        # Called with each request, and for Train again after its effect.
+        # It is called with each request, and for Train a second time after the effect of the call.
         self.on_request: Callable[[Any, bool], None] = lambda request, after_effect: None
         self.submitted: dict[int, pb.TrainRequest] = {}
         self.outcomes: dict[int, Status] = {}  # Fields of a job right after its submission.
@@ -253,7 +253,7 @@ class Server:
 
     def __init__(self) -> None:
         self.service = FakeService()
-        # Bound but not listening: it reserves the port while the server is dead.
+        # This socket is bound but does not listen. It reserves the port while the server is dead.
         self._reservation = socket.socket()
         self._reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._reservation.bind(("127.0.0.1", 0))
@@ -269,7 +269,7 @@ class Server:
         await self._server.stop(None)
 
     async def die_at_first_call(self) -> None:
-        """Die at the first call."""
+        """Wait for the first call, and die."""
         while not self.service.requests:
             await asyncio.sleep(0.01)
         await self.die()

@@ -9,6 +9,6 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def python_of(example: str) -> str:
-    """Return the Python of the example's environment, which is created first if necessary."""
+    """Return the path of Python in the example's environment. Create the environment first if necessary."""
     subprocess.run([ROOT / "scripts" / "install-frameworks", example], check=True)
     return str(ROOT / ".venv" / "frameworks" / example / "bin" / "python")

@@ -15,7 +15,10 @@ _SEND_AT_ONCE = 1 << 16
 
 
 def reset_streams(address: str, count: int, path: str = "/training.TrainingService/ListTrainingJobs") -> int:
-    """Open streams on a connection and reset each at once. Return the number sent before it was closed."""
+    """Open `count` streams on a connection, and reset each at once.
+
+    Return the number of streams that were sent before the server closed the connection.
+    """
     block = _call(path)
     sent, frames = 0, b""
     with _connection(address) as connection:
@@ -36,7 +39,7 @@ def reset_streams(address: str, count: int, path: str = "/training.TrainingServi
 def unread_calls(
     address: str, count: int, path: str, request: bytes, source: str = "127.0.0.1"
 ) -> Iterator[None]:
-    """Make calls on a connection from `source`, and read no byte of any answer."""
+    """During the block, keep calls open on a connection from `source`, and read no byte of any answer."""
     message = struct.pack(">BI", 0, len(request)) + request
     block = _call(path)
     with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0), source) as connection:
@@ -47,7 +50,7 @@ def unread_calls(
 
 
 def call_with(address: str, path: str, headers: Iterable[tuple[bytes, bytes]], request: bytes = b"") -> bool:
-    """Make a call with these headers, unchanged. Return whether it was answered, and not only closed."""
+    """Make a call with exactly these headers. Return whether it was answered; False if it was only closed."""
     block = _call(path) + b"".join(b"\0" + _text(name) + _text(value) for name, value in headers)
     message = struct.pack(">BI", 0, len(request)) + request
     host, _, port = address.rpartition(":")
@@ -66,7 +69,7 @@ def call_with(address: str, path: str, headers: Iterable[tuple[bytes, bytes]], r
 
 @contextmanager
 def _connection(address: str, settings: bytes = b"", source: str = "127.0.0.1") -> Iterator[socket.socket]:
-    """Open a connection whose input is read and dropped."""
+    """Open a connection during the block. `settings` is the content of its SETTINGS frame."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 30, (source, 0)) as connection:
         connection.sendall(_PREFACE + _frame(_SETTINGS, 0, settings) + _frame(_SETTINGS, 0, b"", _ACK))

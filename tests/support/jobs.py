@@ -61,7 +61,7 @@ def job(
     attempt: int = 1,
     state: JobState = JobState.LAUNCHING,
 ) -> Job:
-    """Return a job whose first attempt is being launched."""
+    """Return a job of a spec with these values. By default, its first attempt is being launched."""
     wanted = spec(parameters, algorithm=algorithm, instances=instances)
     return job_of(wanted, job_id=job_id, attempt=attempt, state=state)
 
@@ -69,5 +69,5 @@ def job(
 def job_of(
     wanted: JobSpec, *, job_id: int = 1, attempt: int = 1, state: JobState = JobState.LAUNCHING
 ) -> Job:
-    """Return a job of this spec whose first attempt is being launched."""
+    """Return a job of this spec. By default, its first attempt is being launched."""
     return Job(id=job_id, version=1, spec=wanted, state=state, submitted_at=NOON, attempt=attempt)

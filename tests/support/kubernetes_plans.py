@@ -37,7 +37,10 @@ def planned(
 
 
 def variables_of(pod: Any) -> dict[str, Any]:
-    """Return the environment of the training container. A value from a source stays an object."""
+    """Return the variables of the training container, by name.
+
+    A value from a source, such as a Secret, is an object.
+    """
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in training_of(pod)["env"]}
 
 

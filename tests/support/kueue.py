@@ -85,12 +85,15 @@ class Kueue:
         self.come()
 
     def come(self) -> None:
-        """Begin to work, also on earlier changes."""
+        """Begin to work, and catch up with earlier changes."""
         self.cluster.webhook, self.cluster.on_change = self._default, self.reconcile
         self.reconcile()
 
     def go(self, *, webhook: bool = False) -> None:
-        """Stop working. Unless its `webhook` stays, the API server cannot call it, and so refuses pods."""
+        """Stop working.
+
+        Without `webhook`, the webhook does not answer either, so the API server refuses pods.
+        """
         self.cluster.on_change = lambda: None
         if not webhook:
             self.cluster.webhook = lambda _: 'failed calling webhook "mpod.kb.io": connection refused'
@@ -101,7 +104,9 @@ class Kueue:
         self.reconcile()
 
     def evict(self, group: str, reason: str = "Preempted", message: str = "") -> None:
-        """Take back the admission of a group, for example for one of a higher priority."""
+        """Take back the admission of a group, by default for the benefit of a group with a higher
+        priority.
+        """
         message = message or "Preempted to accommodate a workload (UID: u, JobUID: j) due to prioritization"
         if reason == "Preempted":
             self._set(group, "Preempted", "True", "InClusterQueue", message)
@@ -223,7 +228,10 @@ class Kueue:
         return True
 
     def _admit(self) -> bool:
-        """Admit Workloads in their order, and note why others wait. Return whether something changed."""
+        """Admit Workloads in the order of their names, and note why others wait.
+
+        Return whether something changed.
+        """
         changed = False
         used: dict[str, int] = {}
         waiting = []
@@ -250,14 +258,14 @@ class Kueue:
             else:
                 used[queue] = used.get(queue, 0) + size
                 self._set(group, "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in {queue}")
-                if self.conditions(group).get("Evicted") == "True":  # its pods may be replaced
+                if self.conditions(group).get("Evicted") == "True":  # an evicted group may get new pods
                     self._set(group, "Evicted", "False", "QuotaReserved", "Previously: evicted")
                 said = ("Admitted", "True", "Admitted", "The workload is admitted")
             changed |= self._set(group, *said)
         return changed
 
     def _show(self, waiting: list[tuple[str, str]]) -> None:
-        """Publish the answers of the visibility API, as if all LocalQueues belonged to one ClusterQueue."""
+        """Set the answers of the visibility API, as if all LocalQueues belonged to one ClusterQueue."""
         for queue in {*self.quotas, *(queue for _, queue in waiting)}:
             places = [(place, group) for place, (group, of) in enumerate(waiting) if of == queue]
             items = [

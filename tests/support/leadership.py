@@ -10,7 +10,7 @@ _LIFETIME = timedelta(hours=1)
 
 
 async def elected(store: LeaseStore) -> Tenure:
-    """Return a tenure that outlasts the test. Another leader is an error."""
+    """Win the lease, and return a tenure that outlasts the test. There must be no other leader."""
     term = await store.lead("test", _LIFETIME)
     assert term is not None, "another replica leads"
     return Tenure(term, boot_seconds() + _LIFETIME.total_seconds())

@@ -20,28 +20,30 @@ def collector(store: Store, spool: Spool, folder: Path) -> LogCollector:
 
 
 def record(text: str, at: float = 0) -> bytes:
-    """Return a line that was printed this number of seconds after noon."""
+    """Return the record of a line that was printed `at` seconds after noon."""
     return b"%b F %b\n" % (time(at), text.encode())
 
 
 def time(at: float) -> bytes:
-    """Return the time of a record, this number of seconds after noon."""
+    """Return the time `at` seconds after noon, in the form of records."""
     return time_at(NOON + round(at * SECOND))
 
 
 def records(*lines: str, first: float = 0) -> bytes:
-    """Return lines that were printed one second apart."""
+    """Return the records of lines that were printed one second apart, the first one `first` seconds after
+    noon.
+    """
     return b"".join(record(line, first + number) for number, line in enumerate(lines))
 
 
 def made(text: str) -> bytes:
-    """Return the records of a whole log."""
+    """Return the records of a whole log with this text."""
     maker = RecordMaker()
     return maker.records(text.encode()) + maker.rest()
 
 
 async def pieces_of(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces, which are all available."""
+    """Yield the pieces at once."""
     for piece in pieces:
         yield piece
 

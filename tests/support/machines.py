@@ -45,15 +45,15 @@ class Machines(Protocol):
         ...
 
     def take(self, name: str, cpus: int, *, stays: bool = False) -> None:
-        """Let others request CPUs of a machine. Requests that `stay` never end."""
+        """Let other programs take CPUs of a machine. With `stays`, they never give these CPUs back."""
         ...
 
     def give_back(self, name: str) -> None:
-        """End what others run on a machine, except the requests that stay."""
+        """End the other programs on a machine, except those that stay."""
         ...
 
     def full_name(self, name: str) -> str:
-        """Return the name that the engine has for a machine."""
+        """Return the name of a machine in the engine."""
         ...
 
 
@@ -177,12 +177,12 @@ class ClusterMachines:
         return f"{self.namespace}-{name}"
 
     def set_ready(self, name: str, is_ready: bool) -> None:
-        """Let a node stop answering, or answer again."""
+        """Make a node seem to have stopped answering, or to answer again."""
         full = self.full_name(name)
         self._set_status(full, [{"type": "Ready", "status": str(is_ready)}])
 
     def taint(self, name: str, effect: str) -> None:
-        """Add a taint to a node that the flavor does not tolerate."""
+        """Add a taint, which the flavor does not tolerate, to a node."""
         self.cluster.kubectl("taint", "node", self.full_name(name), f"example.com/broken=x:{effect}")
 
     def _uid_of(self, full: str) -> str:

@@ -1,4 +1,4 @@
-"""Algorithms that train with this machine's software in containers and pods: the tests' image mounts it.
+"""Algorithms that train in containers and pods with this machine's software, which is mounted into them.
 
 Complete images, as users have them, take minutes to build and to load; `python -m benchmarks.frameworks`
 trains in such images.
@@ -35,7 +35,9 @@ def in_containers(image: str, storage: Path) -> dict[str, Any]:
 
 
 def let_others_write(storage: Path) -> None:
-    """Make the folders of models and checkpoints: containers run as another user."""
+    """Make the folders of models and checkpoints, to which all users may write: containers run as another
+    user.
+    """
     for folder in ("models", "checkpoints"):
         (storage / folder).mkdir()
         (storage / folder).chmod(0o777)

@@ -1,4 +1,4 @@
-"""The deployed objects, as kustomize builds them."""
+"""The objects that a deployment creates, as kustomize builds them."""
 
 import os
 import re
@@ -21,7 +21,10 @@ Manifest = dict[str, Any]
 
 
 def kubectl() -> str:
-    """Return the path of kubectl: the machine's, or that of the tests' cluster."""
+    """Return the path of kubectl on this machine, or in the cache of the tests' cluster.
+
+    Without it, the test is skipped, or fails on CI.
+    """
     cache_folder = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
     found = shutil.which("kubectl", path=f"{os.environ['PATH']}{os.pathsep}{cache_folder}/bin")
     if found is None and not ON_CI:
@@ -55,7 +58,9 @@ def container(objects: list[Manifest]) -> Manifest:
 
 
 def with_components(folder: Path, overlay: str, *components: str) -> list[Manifest]:
-    """Return the objects of an overlay with these components, as its operator would list them."""
+    """Return the objects of an overlay with these components, which an operator would list in a
+    kustomization.
+    """
     deploy = os.path.relpath(ROOT / "deploy", folder)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

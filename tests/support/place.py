@@ -32,7 +32,9 @@ class Place:
         self.kubectl("exec", name, "--", "python3", "-c", program)
 
     def tells_evictions(self) -> bool:
-        """Return whether the status of an evicted pod shows the eviction: from Kubernetes 1.26 on."""
+        """Return whether the status of an evicted pod shows the eviction, as it does from Kubernetes 1.26
+        on.
+        """
         return self._minor_version() >= 26
 
     def evict(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The restricted Pod Security Standard as a function from a pod's spec to its violations.
+"""A function that checks the spec of a pod by the restricted Pod Security Standard.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/ as of Kubernetes 1.34. Clusters before
 1.25 do not enforce it, so tests cannot use them.
@@ -37,7 +37,9 @@ _SELINUX_TYPES = {"", "container_t", "container_init_t", "container_kvm_t", "con
 
 
 def violations(spec: Part) -> list[str]:
-    """Return the fields that are forbidden or missing. There are none if the pod conforms."""
+    """Return the fields of the pod's spec that are forbidden or missing; none if the pod conforms to the
+    standard.
+    """
     found = [*_of_pod(spec)]
     pod = spec.get("securityContext") or {}
     for kind in ("initContainers", "containers", "ephemeralContainers"):
@@ -59,7 +61,7 @@ def _of_pod(spec: Part) -> Iterator[str]:
 
 
 def _of_context(context: Part) -> Iterator[str]:
-    """Yield forbidden fields of a security context, the pod's or a container's."""
+    """Yield the forbidden fields of a security context, of a pod or a container."""
     if context.get("runAsUser") == 0:
         yield "runAsUser"
     if (context.get("windowsOptions") or {}).get("hostProcess"):

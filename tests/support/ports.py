@@ -6,8 +6,8 @@ import tempfile
 
 from job_tracker.backends.process.ports import free_ports
 
-# Below the ports of outgoing connections, which could take a port between the check and its use. These ports
-# are also not among the ports that the service chooses for masters.
+# This range is below the ports of outgoing connections, which could take a port between the check and its
+# use. The service does not choose ports in it for masters.
 _FIRST, _LAST = 13_000, 19_999
 
 _claims = os.open(

@@ -26,7 +26,7 @@ from tests.support.random_queues import gangs_of, random_state
 
 NOW = 10_000.0
 _NONE = -1
-"""The id of no job."""
+"""An id that no job has."""
 NO_RULES = PreemptionRules()
 
 
@@ -45,7 +45,7 @@ def gang(
 
 
 class World:
-    """Waiting and running gangs, and plans that are carried out."""
+    """The waiting and running gangs of a simulation, in which plans are carried out."""
 
     def __init__(self, *queues: Queue, capacity: int = 8, flavors: Sequence[Flavor] = ()) -> None:
         self.flavors = tuple(flavors) or (Flavor(name="default", capacity={"instances": capacity}),)
@@ -64,7 +64,7 @@ class World:
 
     @staticmethod
     def of(state: Snapshot, chance: random.Random) -> "World":
-        """Return a world that begins with a random state, with random rules and stakes."""
+        """Return a world that begins with this state, with rules and stakes drawn from `chance`."""
         queues = [
             replace(
                 queue,
@@ -135,11 +135,14 @@ class World:
         )
 
     def decide(self) -> Plan:
-        """Plan, and change nothing."""
+        """Return the plan for the present state, and change nothing."""
         return plan(self.snapshot(), self.now)
 
     def turn(self) -> Plan:
-        """Plan, start what is admitted, and begin to stop what is preempted."""
+        """Make a plan, start the gangs that it admits, and begin to stop those that it preempts.
+
+        Return the plan.
+        """
         decided = self.decide()
         for admit in decided.admitted:
             each = self.waiting.get(admit.job_id)
@@ -166,7 +169,7 @@ class World:
         return decided
 
     def leave(self, which: Callable[[int], bool] = lambda _: True) -> None:
-        """Let the jobs that are being stopped return to the queue."""
+        """Let the jobs that are being stopped, and for which `which` is true, return to the queue."""
         for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving and which(job_id)]:
             self.waiting.add(self.running.pop(job_id).gang)
             del self.stakes[job_id]
@@ -185,7 +188,9 @@ def random_world(seed: int) -> World:
 
 
 def without(world: World, victims: Sequence[Preempt]) -> Snapshot:
-    """Return the snapshot after these victims are gone or smaller, in which only the preemptor waits."""
+    """Return a snapshot in which these victims are gone or smaller, and only the job for which they are
+    stopped waits.
+    """
     running = dict(world.running)
     for victim in victims:
         run = running.pop(victim.job_id)

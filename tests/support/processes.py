@@ -1,4 +1,4 @@
-"""The world of tests whose processes run programs from the test. A conftest.py imports it."""
+"""The fixture `world` for tests whose processes run programs of the test. A conftest.py imports it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -70,12 +70,15 @@ def output(rank: int, size: int) -> dict[str, Any]:
 
 
 def printed_by(text: str) -> Any:
-    """Parse the JSON that a rank has printed."""
+    """Return the value of the JSON text that a rank has printed."""
     return json.loads(text)
 
 
 def write(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
-    """Write the files as a user has them. Shell scripts are executable."""
+    """Write the files into the folder, as a user has them, and return the folder.
+
+    Shell scripts are executable.
+    """
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

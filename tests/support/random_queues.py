@@ -26,7 +26,7 @@ _GPU = "nvidia.com/gpu"
 
 
 def random_state(seed: int) -> Snapshot:
-    """Return a state just before a pass: some jobs have run for 5 s, and others wait."""
+    """Return a random state just before a pass: some jobs have run for 5 s, and others wait."""
     chance = random.Random(seed)
     flavors = _flavors(chance)
     queues = _queues(chance, flavors)

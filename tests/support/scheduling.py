@@ -64,7 +64,9 @@ class World:
         return decided
 
     def used(self, flavor: str, resource: str, queues: Sequence[str] | None = None) -> int:
-        """Return what gangs use; with `queues`, only the gangs of these queues."""
+        """Return the amount of the resource that gangs use on the flavor; with `queues`, only gangs of
+        these queues.
+        """
         return sum(
             needs(run).get(resource, 0)
             for run in self.running.values()
@@ -72,12 +74,12 @@ class World:
         )
 
     def below(self, name: str) -> list[str]:
-        """Return the leaves below a queue, or the queue itself."""
+        """Return the leaves below a queue; for a leaf, the queue itself."""
         return [leaf for leaf in LEAVES if leaf == name or self.queues[leaf].parent == name]
 
 
 def needs(run: Running) -> dict[str, int]:
-    """Return what a running gang uses."""
+    """Return the instances and GPUs that a running gang uses."""
     found = {"instances": 0, "gpu": 0}
     for index, part in enumerate(run.gang.parts):
         count = run.allocation.trainers or part.count if index == 0 else part.count
@@ -87,7 +89,7 @@ def needs(run: Running) -> dict[str, int]:
 
 
 def any_gang(chance: Random, job_id: int, lengths: Sequence[float | None], flavors: Sequence[str]) -> Gang:
-    """Return any gang with this id."""
+    """Return a random gang with this id."""
     gpu, others = chance.choice([0, 0, 1, 2]), chance.choice([0, 0, 0, 1])
     trainers = Part(chance.choice([1, 1, 2, 4, 8]), {"gpu": gpu} if gpu else {})
     length = chance.choice(lengths)
@@ -110,7 +112,7 @@ def any_world(
     with_limits: bool = True,
     pools: Sequence[str] = ("x", "x", "xy"),
 ) -> World:
-    """Return any state to which plans can lead: a plan was carried out, some jobs ended, others came."""
+    """Return a random state to which plans can lead: a plan was carried out, some jobs ended, others came."""
     flavors = tuple(_flavor(chance, name, with_nodes) for name in chance.choice(pools))
     tree = _tree(chance, flavors) if with_limits else {name: Queue(name=name) for name in ("top", *LEAVES)}
     options = PlannerOptions(
@@ -147,7 +149,9 @@ def _flavor(chance: Random, name: str, with_nodes: bool) -> Flavor:
 
 
 def _tree(chance: Random, flavors: Sequence[Flavor]) -> dict[str, Queue]:
-    """Return any tree whose quotas fit the flavors: a parent `top`, and the leaves in it or beside it."""
+    """Return a random tree whose quotas fit the flavors: a parent `top`, and the leaves below it or beside
+    it.
+    """
     left = {(each.name, name): amount for each in flavors for name, amount in each.capacity.items()}
     queues = {"top": _queue(chance, "top", "", left, left)}
     inside = {
@@ -168,7 +172,9 @@ def _queue(
     left: dict[tuple[str, str], int],
     inside: dict[tuple[str, str], int],
 ) -> Queue:
-    """Return a queue with any quota up to the unassigned part of its parent's quota, or of the capacity."""
+    """Return a queue with a random quota, up to the unassigned part of its parent's quota or of the
+    capacity.
+    """
     limits: dict[str, dict[str, Limit]] = {}
     for flavor, resource in left:
         if chance.choice([True, False]):
@@ -190,7 +196,7 @@ def _queue(
 
 
 def copy_of(world: World) -> World:
-    """Return a world with collections of its own."""
+    """Return a copy of the world with its own collections."""
     return replace(
         world,
         waiting=dict(world.waiting),

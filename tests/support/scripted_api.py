@@ -16,7 +16,7 @@ IMPATIENT = Patience(try_seconds=0.3, total_seconds=3.0, first_pause=0.01, longe
 
 
 def status(code: int, reason: str = "", message: str = "no", **headers: str) -> Answer:
-    """Answer with a `Status` object."""
+    """Return an answer with a `Status` object."""
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
 
     async def answer(_: web.Request) -> web.Response:
@@ -26,7 +26,7 @@ def status(code: int, reason: str = "", message: str = "no", **headers: str) -> 
 
 
 def says(content: Any) -> Answer:
-    """Answer with an object."""
+    """Return an answer with this object."""
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response(content)
@@ -35,13 +35,16 @@ def says(content: Any) -> Answer:
 
 
 def pods(version: int, *items: dict[str, Any], more: str = "") -> Answer:
-    """Answer with a list of pods at a version."""
+    """Return an answer with a list of pods at this version."""
     metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
     return says({"kind": "PodList", "metadata": metadata, "items": list(items)})
 
 
 def events(*lines: dict[str, Any], then_wait: float = 0.0) -> Answer:
-    """Answer with a watch of these events, sent in arbitrary pieces, that then ends."""
+    """Return an answer that is a watch of these events, sent in small pieces.
+
+    The watch ends after `then_wait` seconds.
+    """
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

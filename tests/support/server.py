@@ -20,7 +20,7 @@ from training_service.client import TrainingClient
 
 COMMAND = str(Path(sys.executable).with_name("training-service"))
 FORKS: ForkServer | None = None
-"""The server that forks COMMAND, if any: see the fixture `forked_services`."""
+"""The server that forks COMMAND; None: COMMAND is started. See the fixture `forked_services`."""
 IMPORTED = (
     *DASHBOARD,
     "fsspec.implementations.local",
@@ -67,7 +67,7 @@ class Server:
         self.process: subprocess.Popen[Any] | None = None
 
     def start(self, *arguments: str) -> TrainingClient:
-        """Start the service and connect to it."""
+        """Start the service, and return a client that is connected to it."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         self.process = self._spawn(arguments)
         while "serving at" not in (text := self.log.read_text()[begin:]):
@@ -77,7 +77,7 @@ class Server:
         return TrainingClient(self.address)
 
     def refused(self, *arguments: str) -> str:
-        """Return the log of a service that refuses to start."""
+        """Start the service, which refuses to start, and return its log."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         assert self._spawn(arguments).wait(timeout=PATIENCE) == 2
         return self.log.read_text()[begin:]
@@ -98,7 +98,7 @@ class Server:
         return self.process.wait(timeout=PATIENCE)
 
     def rank(self, job_id: int, rank: int) -> psutil.Process:
-        """Find the training process of a rank by its environment."""
+        """Return the training process of a rank, found by its environment."""
         wanted = (str(job_id), str(rank))
         for process, environment in self._processes():
             if (environment.get("JOB_ID"), environment.get("RANK")) == wanted:
@@ -171,14 +171,14 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def trainctl(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """Start trainctl for this service in the folder, with the environment of the test. It is forked."""
+    """Fork a trainctl for this service, in the folder and with the environment of the test."""
     assert FORKS is not None, "see the fixture forked_services"
     environment = {**os.environ, "TRAINING_SERVICE_ADDRESS": server.address}
     return FORKS.start(("-m", "training_service.client.cli", *arguments), folder, environment)
 
 
 def refusal(*arguments: str, **environment: str) -> str:
-    """Return the only line of a command that cannot start."""
+    """Run the command, which cannot start, and return its only error line."""
     ended = run(*arguments, **environment)
     assert ended.returncode == 2
     assert ended.stdout == ""

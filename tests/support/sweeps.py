@@ -18,9 +18,11 @@ STEPS = 3
 
 
 class Trainer:
-    """Trains the jobs of a service: each status call is one step, which reports its `score`.
+    """Trains the jobs of a service: each status call makes the job take one step, which reports the metric
+    `score`.
 
-    The score is highest for X = 3. FAIL makes a job fail at its first step. With SILENT, it reports nothing.
+    The score is highest for the parameter X = 3. A job with FAIL fails at its first step; one with SILENT
+    reports nothing.
     """
 
     def __init__(self, service: FakeService) -> None:

@@ -37,7 +37,7 @@ from training_service.metrics.outside import observed
 
 
 class Service:
-    """The parts from the composition root, without the API."""
+    """The parts of a service that the composition root builds, without the API."""
 
     def __init__(self, folder: Path, backend: Backend | None = None, spool: Spool | None = None) -> None:
         self.folder = folder

@@ -22,16 +22,19 @@ class Trainctl:
         self._address = address
 
     def __call__(self, *arguments: str) -> Result:
-        """Run it in this process with its output in a pipe, without line wrapping."""
+        """Run trainctl in this process with its output in a pipe, without line wrapping."""
         return self._invoke(arguments, {"TTY_COMPATIBLE": "0", "COLUMNS": "500"})
 
     def on_terminal(self, *arguments: str) -> Result:
-        """Run it in this process as if on a terminal of 100 columns."""
+        """Run trainctl in this process as if on a terminal of 100 columns."""
         return self._invoke(arguments, {"TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"})
 
     @contextmanager
     def process(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-        """Run it as a process, killed at the end of the block. Standard streams are pipes by default."""
+        """Run trainctl as a process, which is killed at the end of the block.
+
+        By default, its standard streams are pipes.
+        """
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(
             [sys.executable, "-m", "training_service.client.cli", *arguments],
@@ -45,7 +48,7 @@ class Trainctl:
                 process.kill()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it as a process until it ends."""
+        """Run trainctl as a process until it ends, and return its output."""
         with self.process(*arguments) as process:
             out, err = process.communicate(timeout=20)
             return subprocess.CompletedProcess(arguments, process.returncode, out, err)

@@ -20,7 +20,7 @@ def line(path: str, content: bytes = b"", mode: str = "644", *, sha256: str = ""
 
 
 def manifest_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """Return the name of the tree and its manifest. Shell scripts are executable."""
+    """Return the name and the manifest of the tree with these files. Shell scripts are executable."""
     ordered = sorted(files.items(), key=lambda item: item[0].encode())
     text = b"".join(
         line(path, content, "755" if path.endswith(".sh") else "644") for path, content in ordered
@@ -29,7 +29,7 @@ def manifest_of(files: Mapping[str, bytes]) -> tuple[str, bytes]:
 
 
 def put(trees: ProjectTrees, files: Mapping[str, bytes]) -> str:
-    """Put a complete tree, and return its name."""
+    """Put a complete tree with these files into the store, and return its name."""
     tree, text = manifest_of(files)
     trees.put(tree, text)
     assert send(trees, tree, files.values()).is_complete
@@ -37,7 +37,7 @@ def put(trees: ProjectTrees, files: Mapping[str, bytes]) -> str:
 
 
 def send(trees: ProjectTrees, tree: str, contents: object) -> TreeStatus:
-    """Upload contents of a tree, each in one piece."""
+    """Upload these contents of a tree, each in one piece, and return the status of the tree."""
     upload = Upload(trees, tree)
     try:
         for content in contents:  # type: ignore[attr-defined]

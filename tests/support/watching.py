@@ -9,7 +9,7 @@ from training_service.client import TrainingClient
 def comes(
     client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
 ) -> pb.GetTrainingStatusResponse:
-    """Wait for a status that meets the condition, until the test times out."""
+    """Wait for a status that meets the condition, at most until the test times out, and return it."""
     for seen in client.watch(job):
         if condition(seen):
             return seen
@@ -25,7 +25,10 @@ def printed(client: TrainingClient, job: int, rank: int, *, follow: bool = False
 
 
 def seen(client: TrainingClient, job: int, *, step: int, restarts: int = 0) -> pb.GetTrainingStatusResponse:
-    """Wait until the job has reached this step with this number of restarted instances."""
+    """Wait until the job has reached this step after at least this number of restarts of ranks.
+
+    Return the status.
+    """
     for status in client.watch(job):
         again = sum(rank.restarts for rank in status.ranks)
         if status.status == pb.running and status.progress.step >= step and again >= restarts:

@@ -52,7 +52,7 @@ class Browser:
         return await self.client.post(path, data=fields, headers={"origin": self.url.rstrip("/"), **headers})
 
     async def proof(self) -> str:
-        """Return the proof of this session."""
+        """Return the proof of this browser's session, from a form."""
         found = _PROOF.search(await self.page("/login"))
         assert found is not None
         return found[1]
@@ -64,7 +64,7 @@ class Browser:
 
     @asynccontextmanager
     async def events(self, path: str) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
-        """Open a stream of events: yields names with data."""
+        """Open a stream of events, and yield an iterator over the names and data of the events."""
         async with self.client.stream("GET", path, timeout=30) as answer:
             assert answer.status_code == 200, await answer.aread()
             yield _events(answer.aiter_lines())
@@ -91,7 +91,7 @@ class Site:
         self._stack = stack
 
     def browser(self) -> Browser:
-        """A new browser, without cookies."""
+        """Return a new browser, without cookies."""
         made = Browser(self.dashboard.url)
         self._stack.push_async_callback(made.client.aclose)
         return made
@@ -108,7 +108,7 @@ Visit = Callable[..., Awaitable[Site]]
 
 @pytest.fixture
 async def visit(serve: Serve) -> AsyncIterator[Visit]:
-    """Starts services with their dashboards."""
+    """A function that starts a service with its dashboard."""
     async with AsyncExitStack() as stack:
 
         async def start(store: Any = SqliteStore, *, tracked: bool = False, **changes: Any) -> Site:
@@ -137,7 +137,7 @@ async def visit(serve: Serve) -> AsyncIterator[Visit]:
 
 
 def views(job_id: int = 1) -> list[str]:
-    """Return the address of each page, about this job."""
+    """Return the path of each page; for pages about jobs, with this job."""
     paths = {page.path for page in PAGES if not page.is_form}
     made = {path.replace("{job_id:int}", str(job_id)).replace("{name:path}", "model") for path in paths}
     chosen = {"/compare", "/series.csv", "/series.zip"}

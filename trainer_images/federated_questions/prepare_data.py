@@ -46,7 +46,10 @@ def divided(asked: Sequence[Question], clients: int, skew: float, seed: int = 1)
 
 
 def prepare(clients: int, skew: float, storage_uri: str, dataset_id: str) -> dataset_versions.DatasetVersion:
-    """Write the data of these clients as a version of a dataset, unless it exists."""
+    """Divide the questions among clients, and return the version of a dataset with them.
+
+    The version is written unless it exists.
+    """
     asked = questions.load()
     ids = {name: number for number, name in enumerate(sorted({each.coarse for each in asked}), start=1)}
     of_split = {split: [each for each in asked if split_of(each.text) is split] for split in Split}

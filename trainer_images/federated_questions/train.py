@@ -72,7 +72,10 @@ def one_round(
     number: int,
     chosen: set[int],
 ) -> tuple[Tensor, float]:
-    """Let the chosen clients learn. Return the mean of their weights, and of their losses."""
+    """As the server, let the chosen clients learn in the round `number`.
+
+    Return the mean of their weights, and of their losses.
+    """
     weights = parameters_to_vector(model.parameters()).detach()
     clients = sorted(chosen - {SERVER})
     for client in clients:
@@ -104,7 +107,10 @@ def serve_rounds(
 
 
 def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: int) -> Tensor:
-    """Learn from the client's own data. Return its weights, its mean loss, and its number of examples."""
+    """Learn from the client's own data in the round `number`.
+
+    Return one vector: its weights, its mean loss, and its number of examples.
+    """
     x, y = data
     order = torch.Generator().manual_seed(int(np.random.default_rng([SEED, number, client]).integers(2**63)))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -123,13 +129,13 @@ def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: 
 
 
 def sample(number: int, clients: int) -> set[int]:
-    """Return the clients of a round, the same on all ranks."""
+    """Return the clients that learn in the round `number`. All ranks compute the same ones."""
     count = max(1, round(SHARE * clients))
     return set(np.random.default_rng([SEED, number]).choice(clients, count, replace=False).tolist())
 
 
 def accuracy_on(data: tuple[Tensor, Tensor], model: nn.Module) -> float:
-    """Return the share of the questions whose class has the largest score."""
+    """Return the accuracy: the share of the questions whose own class has the largest score."""
     x, y = data
     with torch.no_grad():
         return float((model(x.float()).argmax(dim=1) == y).float().mean())

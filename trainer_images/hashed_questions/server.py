@@ -45,7 +45,7 @@ class Server:
         self._serving: list[Future[None]] = []
 
     def start(self, until: int) -> None:
-        """Begin to serve steps below `until`."""
+        """Begin to serve the steps with numbers below `until`."""
         self._until = until
         for worker, wire in zip(self._workers, self._wires, strict=True):
             serving = background.start(lambda worker=worker, wire=wire: self._serve(worker, wire))  # type: ignore[misc]

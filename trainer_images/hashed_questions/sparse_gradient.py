@@ -12,7 +12,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SparseBatch:
-    """Some questions, whose terms are places in `keys`."""
+    """A batch of questions, whose terms are given as places in `keys`."""
 
     keys: NDArray[np.int64]
     """The terms of all questions: sorted, each once."""
@@ -37,7 +37,7 @@ class SparseBatch:
         return found
 
     def gradient(self, rows: Rows) -> tuple[Rows, float]:
-        """Return the gradient of the sum of losses for the weights of `keys`, and that sum."""
+        """Return the gradient of the sum of the questions' losses for the weights of `keys`, and this sum."""
         scores = self.scores(rows)
         scores -= scores.max(1, keepdims=True)
         chances = np.exp(scores)

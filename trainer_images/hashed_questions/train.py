@@ -92,7 +92,7 @@ class Evaluation:
     weights: Weights
 
     def scores(self, l1: float) -> dict[str, float]:
-        """Return the objective, the accuracy on questions not learned, and how many weights are not 0."""
+        """Return the objective, the accuracy on the test questions, and the number of nonzero weights."""
         batch = self.found.batch(np.arange(len(self.found.terms)))
         _, loss = batch.gradient(self.weights.rows(batch.keys))
         unseen = self.test.batch(np.arange(len(self.test.terms)))
@@ -141,11 +141,11 @@ class Plan:
         return self.steps * self.parameters.epochs
 
     def end_of_epoch(self, step: int) -> int:
-        """Return the number of steps after the epoch of a step from 0."""
+        """Return the number of steps that are done at the end of this step's epoch. Steps count from 0."""
         return (step // self.steps + 1) * self.steps
 
     def of_epoch(self, epoch: int) -> NDArray[np.int64]:
-        """Return the numbers of the questions, of shape (steps, workers, questions)."""
+        """Return the numbers of the questions in this epoch, of shape (steps, workers, questions)."""
         each = self.parameters.batch_size // self.workers
         return shares(self.questions, each, self.workers, self.parameters.seed, epoch)
 

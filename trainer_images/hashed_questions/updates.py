@@ -1,4 +1,7 @@
-"""The weights of the server, and how gradients change them. Without communication."""
+"""The weights of the server, and the rules by which gradients change them.
+
+This module does not communicate.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +40,7 @@ class Push:
     rows: Rows
     loss: float
     read: Rows | None = None
-    """The weights of the keys from which the gradient was computed, if the update needs them."""
+    """The weights from which the gradient was computed; None if the update rule does not need them."""
 
 
 class Weights:
@@ -78,7 +81,10 @@ class Weights:
         )
 
     def rows(self, keys: NDArray[np.int64], *, anchored: bool = False) -> Rows:
-        """Copy the weights of some keys; with `anchored`, their weights at the beginning of the epoch."""
+        """Return a copy of the weights of these keys.
+
+        With `anchored`, these are the weights at the beginning of the epoch.
+        """
         found: Rows = (self._anchor if anchored else self.values)[keys]
         return found
 

@@ -1,7 +1,7 @@
 """Messages between the server (rank 0) and its workers: keys, and a row of numbers for each.
 
-A worker asks for the weights of some keys (PULL), or sends the gradients for some (PUSH). A key takes four
-bytes, as does each number of a row. Every wait is bounded by GROUP_TIMEOUT.
+A worker asks for the weights of some keys (PULL), or sends the gradients for some keys (PUSH). A key takes
+four bytes, as does each number of a row. Every wait is bounded by GROUP_TIMEOUT.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Kind(IntEnum):
     """A pull of the weights at the beginning of the epoch."""
     PUSH = 2
     WHOLE = 3
-    """A push for the mean gradient of all examples."""
+    """A push of a worker's part of the mean gradient of all examples."""
     END = 4
 
 
@@ -79,7 +79,7 @@ class Wire:
         self._send_values(worker, torch.from_numpy(rows))
 
     def rows(self, peer: int, count: int) -> Rows:
-        """Wait for rows of a peer. Raises GroupError."""
+        """Wait for `count` rows from a peer, and return them. Raises GroupError."""
         found = torch.zeros(count, self._classes)
         self._receive_values(peer, found)
         return found.numpy()

@@ -32,7 +32,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All images, and how they were normalized."""
+    """All images, and the mean and deviation by which they were normalized."""
 
     train: Images
     test: Images

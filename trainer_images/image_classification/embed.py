@@ -32,7 +32,7 @@ from image_classification.resnet import resnet18
 log = logging.getLogger(__name__)
 
 _EVALUATED = 512
-"""Images that are evaluated together."""
+"""The number of images that are evaluated together."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Parameters:
     momentum: float
     weight_decay: float
     width: int
-    """The channels of the first stage."""
+    """The number of channels of the first stage."""
     embedding: int
-    """How many numbers of an image the loss compares."""
+    """The length of the vectors, one for each image, that the loss compares."""
     temperature: float
     queue: int
     """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
     key_momentum: float
     """The share of its weights that the encoder of the keys keeps in a step, with a queue."""
     padding: int
-    """How many pixels an image is shifted at most."""
+    """The largest number of pixels by which an image is shifted."""
     flip: bool
     """Whether half of the images are mirrored."""
     noise: float
@@ -96,7 +96,7 @@ class Embedder(nn.Module):
         self.projection = nn.Sequential(network[-1], nn.ReLU(), nn.Linear(count, parameters.embedding))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return N x `embedding` numbers."""
+        """Return the vectors of N images, of shape N x `embedding`."""
         embedded: Tensor = self.projection(self.features(images))
         return embedded
 
@@ -136,7 +136,10 @@ class Learner(nn.Module):
         return found
 
     def follow(self) -> None:
-        """After a step, let the encoder of the keys follow the encoder that learns."""
+        """After a step, let the encoder of the keys follow the encoder that learns.
+
+        Without a queue, do nothing.
+        """
         if self.key_encoder is not None:
             contrast.follow(self.key_encoder, self.encoder, momentum=self._settings.key_momentum)
 

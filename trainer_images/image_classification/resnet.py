@@ -10,14 +10,14 @@ from torch.nn.functional import relu
 
 _STAGES = 4
 _BLOCKS = 2
-"""Blocks of a stage."""
+"""The number of blocks in a stage."""
 
 
 class Block(nn.Module):
     """Two convolutions, whose result is added to the input."""
 
     def __init__(self, channels: int, made: int, stride: int) -> None:
-        """Make `made` channels from `channels`."""
+        """The block makes `made` channels from `channels` channels."""
         super().__init__()
         self.conv1, self.bn1 = _convolution(channels, made, 3, stride), nn.BatchNorm2d(made)
         self.conv2, self.bn2 = _convolution(made, made, 3), nn.BatchNorm2d(made)
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 def resnet18(channels: int, classes: int, width: int = 64) -> nn.Module:
-    """Return the network: N x channels x H x W images to N x classes scores.
+    """Return the network, which maps N x channels x H x W images to N x classes scores.
 
     The first stage has `width` channels, and each further stage has twice as many channels at half the
     resolution. The convolutions begin with the normal distribution of He et al. (arXiv:1502.01852, 2015).

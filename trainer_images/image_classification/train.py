@@ -28,7 +28,7 @@ from image_classification.resnet import resnet18
 log = logging.getLogger(__name__)
 
 _EVALUATED = 512
-"""Images that are evaluated together."""
+"""The number of images that are evaluated together."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Parameters:
     momentum: float
     weight_decay: float
     width: int
-    """The channels of the first stage."""
+    """The number of channels of the first stage."""
     padding: int
     """The number of pixels by which an image is shifted at most. 0: images are not shifted."""
     flip: bool
@@ -172,7 +172,7 @@ def fit(
 
 @torch.no_grad()
 def evaluated(model: nn.Module, test: Images, top_k: int, group: Group) -> Scores:
-    """Return the scores on all images. The group divides the work."""
+    """Return the scores of the model on all test images. The group divides the work."""
     model.eval()
     loss, first, among = 0.0, 0, 0
     pixels, labels = test.pixels[group.rank :: group.size], test.labels[group.rank :: group.size]

@@ -32,5 +32,5 @@ def split_of(text: str) -> Split:
 
 
 def folded(text: str) -> str:
-    """Normalize the case and spacing of `text`. Texts with the same result count as equal."""
+    """Return `text` with normalized case and spacing. Texts with the same result count as equal."""
     return " ".join(text.casefold().split())

@@ -103,7 +103,7 @@ def train(group: Group) -> None:
 
 
 def encode(examples: Sequence[data.Example], vocabulary: Vocabulary) -> list[Encoded]:
-    """Encode the examples for the model."""
+    """Return the examples in the form that the model takes."""
     return [Encoded(vocabulary.encode(text), label) for text, label in examples]
 
 
@@ -173,7 +173,7 @@ class LossSum:
         self._sum, self._count = 0.0, 0
 
     def add(self, loss: float) -> None:
-        """Add the loss of a step of this process."""
+        """Add the loss of one step, as computed by this process."""
         self._sum += loss
         self._count += 1
 
@@ -189,7 +189,10 @@ class LossSum:
         return {"sums": sums, "count": count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore this process's sum. In a group of another size, rank 0 takes all sums."""
+        """Restore this process's sum from a state.
+
+        If the group had another size, rank 0 takes the sums of all.
+        """
         sums, count = state["sums"], state["count"]
         if len(sums) == self._group.size:
             self._sum, self._count = sums[self._group.rank], count / len(sums)

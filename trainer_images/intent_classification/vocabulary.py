@@ -30,7 +30,10 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
-        """Collect the terms that occur at least twice in `texts`. A single occurrence does not generalize."""
+        """Return the vocabulary of the terms that occur at least twice in `texts`.
+
+        Terms that occur once do not generalize.
+        """
         counts = Counter(term for text in texts for term in terms_of(text))
         return cls(sorted(term for term, count in counts.items() if count >= MIN_COUNT))
 

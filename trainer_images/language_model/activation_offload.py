@@ -33,7 +33,7 @@ class _Saved:
 
 @contextmanager
 def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
-    """Keep the tensors that passes in the block save on the host.
+    """In the block, keep the tensors that forward passes save in the host's memory.
 
     Parameters and tokens stay on the device, which holds them anyway. Operations often save views of the same
     memory, such as the output of one and the input of the next. So each storage is copied once.
@@ -63,7 +63,10 @@ def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
 
 
 def _storages_of(model: nn.Module) -> set[int]:
-    """Return the storages of the parameters, which fully_shard replaces during passes."""
+    """Return the ids of the storages of the parameters.
+
+    During passes, fully_shard replaces these storages.
+    """
     return {local(parameter).untyped_storage()._cdata for parameter in model.parameters()}
 
 

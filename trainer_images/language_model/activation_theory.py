@@ -68,7 +68,7 @@ def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
 
 
 def of_head(layout: Layout) -> float:
-    """Return the needs of the head: its norm, and scores, their logarithms and their gradient."""
+    """Return the numbers that the head needs for its norm, and for scores, their logarithms and gradient."""
     return 2 * layout.width + 3 * VOCABULARY / (layout.tensor if layout.loss_parallel else 1)
 
 

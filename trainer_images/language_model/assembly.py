@@ -37,7 +37,7 @@ class Learner:
     _stepper: Stepper
     _mesh: Mesh
     host: Host
-    _local_weights: LocalWeights | None
+    local_weights: LocalWeights | None
     """The schedule by which ranks average their weights. None: they do not average weights."""
 
     def learn(self, batch: Batch, learning_rate: float, step: int) -> float:
@@ -51,16 +51,18 @@ class Learner:
         if isinstance(self._passes, PipeDream):
             return self._share(self._passes.learn(share, learning_rate, position))
         loss = self.find_gradients(share, position)
+        if self.local_weights is not None:
+            self.local_weights.begin_step()
         self._stepper.step(learning_rate)
-        if self._local_weights is not None:
-            self._local_weights.stepped(step)
+        if self.local_weights is not None:
+            self.local_weights.stepped(step)
         return self._share(loss)
 
     def step_alone(self, learning_rate: float) -> None:
         """Step with the gradients of this process. `flush` makes the weights of all ranks equal again."""
         self._stepper.step(learning_rate)
-        if self._local_weights is not None:
-            self._local_weights.changed()
+        if self.local_weights is not None:
+            self.local_weights.changed()
 
     def flush(self) -> None:
         """Take all steps of an asynchronous layout, and average local weights.
@@ -69,8 +71,8 @@ class Learner:
         """
         if isinstance(self._passes, PipeDream):
             self._passes.flush()
-        if self._local_weights is not None:
-            self._local_weights.average()
+        if self.local_weights is not None:
+            self.local_weights.average()
 
     @property
     def scaler(self) -> GroupScaler:
@@ -79,7 +81,7 @@ class Learner:
 
     @property
     def stage(self) -> PipeDream | None:
-        """The stage of an asynchronous pipeline."""
+        """The stage of an asynchronous pipeline; None for other layouts."""
         return self._passes if isinstance(self._passes, PipeDream) else None
 
     def find_gradients(self, share: Batch, position: Position) -> float | None:
@@ -96,14 +98,14 @@ class Learner:
         return self._share(self._passes.judge(self._own(batch)))
 
     def timeline(self) -> dict[str, Any] | None:
-        """Return the measured passes of the pipeline, see `pass_times`; None without measured passes.
+        """Return the measured passes of the pipeline (see `pass_times`); None if none were measured.
 
         Every process must call this.
         """
         return self._passes.timeline() if isinstance(self._passes, Pipelined | PipeDream) else None
 
     def _own(self, batch: Batch) -> Batch:
-        """Return this data rank's share of the batch."""
+        """Return this data rank's share of the whole group's batch."""
         ranks, rank = self._mesh.size(DATA), self._mesh.rank(DATA)
         return Batch(*(half.chunk(ranks)[rank] for half in batch))
 
@@ -135,7 +137,9 @@ def assemble(layout: Layout, group: Group) -> Learner:
     scaler = GroupScaler(group, enabled=layout.precision is Precision.FP16)
     stepper = Stepper(model, optimizer, scaler, layout, mesh)
     passes = _passes(parts, stepper, group, host)
-    local = LocalWeights(model, optimizer, mesh, layout.local_steps) if layout.averages_weights else None
+    local = None
+    if layout.averages_weights:
+        local = LocalWeights(model, optimizer, mesh, layout.local_steps, layout.slow_momentum)
     return Learner(model, optimizer, passes, stepper, mesh, host, local)
 
 

@@ -13,7 +13,7 @@ from language_model.layout import Layout
 
 
 def main() -> int:
-    """Return the exit code."""
+    """Check the parameters, and return the exit code."""
     try:
         Layout.from_environment()
     except ParameterError as error:

@@ -43,7 +43,7 @@ class StepCost:
 
 
 def counted_step(layout: Layout) -> int:
-    """Return the step of an attempt to measure, from 1.
+    """Return the number (from 1) of the step of an attempt whose costs are measured.
 
     In that step, an asynchronous pipeline is full of versions, and local weights are averaged.
     """

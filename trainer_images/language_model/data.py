@@ -87,7 +87,7 @@ class Place:
     _known_order: Tensor
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
+        """Return the position, for a checkpoint."""
         return {"taken": self.taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

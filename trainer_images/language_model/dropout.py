@@ -97,7 +97,7 @@ class Dropout(nn.Module):
 
     @torch.no_grad()
     def _mask(self, x: Tensor, position: Position) -> Tensor:
-        """Return which numbers of `x` are kept."""
+        """Return a mask of the shape of `x`, which is true for the numbers that are kept."""
         mask = torch.empty(x.shape, dtype=torch.bool, device=x.device)
         # The elements of this rank's part of the second dimension are adjacent in the whole example.
         first = self.share * x[0].numel()
@@ -111,7 +111,10 @@ class Dropout(nn.Module):
 
 
 def random_bits(key: int, elements: range, device: torch.device) -> Tensor:
-    """Return BITS random bits for each element, by SplitMix64."""
+    """Return BITS random bits for each element.
+
+    SplitMix64 computes them from the key and the element's number.
+    """
     bits = torch.arange(elements.start, elements.stop, device=device)
     bits.mul_(_INCREMENT).add_(key)
     for shift, factor in zip((30, 27), _FACTORS, strict=True):
@@ -121,7 +124,7 @@ def random_bits(key: int, elements: range, device: torch.device) -> Tensor:
 
 
 def _shifted(bits: Tensor, by: int) -> Tensor:
-    """Shift to the right and fill with zeros. PyTorch would fill with the sign."""
+    """Return the bits, shifted to the right and filled with zeros. PyTorch alone would fill with the sign."""
     return (bits >> by).bitwise_and_(2 ** (64 - by) - 1)
 
 

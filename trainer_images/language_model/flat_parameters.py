@@ -16,7 +16,10 @@ class FlatParameters:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, multiple_of: int) -> None:
-        """Replace each parameter of `model` by a view. Zeros make its length a multiple of a number."""
+        """Replace each parameter of `model` by a view of the vector.
+
+        Zeros make the vector's length a multiple of `multiple_of`.
+        """
         parameters = list(model.parameters())[::-1]
         self.size = sum(local(parameter).numel() for parameter in parameters)
         """The number of elements without the zeros."""

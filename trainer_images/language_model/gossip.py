@@ -60,7 +60,7 @@ class Gossip:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Average with others during the block; afterwards, the model has the weights of this rank.
+        """During the block, average with ranks that ask. Afterwards, the model has the weights of this rank.
 
         Every rank must call this, and all leave it together. Raises GroupError if a peer is lost.
         """
@@ -78,12 +78,15 @@ class Gossip:
         flat.set_weights(self._model, self._weights)
 
     def read(self) -> None:
-        """Copy the weights into the model, for a gradient."""
+        """Copy the present weights into the model, so that a gradient can be computed from them."""
         with self._lock:
             flat.set_weights(self._model, self._weights)
 
     def exchange(self) -> None:
-        """Average with a peer, if this rank is active. Raises GroupError if a peer is lost."""
+        """If this rank is active, average its weights with those of one peer.
+
+        Raises GroupError if a peer is lost.
+        """
         for answering in self._answering:
             if answering.done():
                 answering.result()

@@ -111,5 +111,5 @@ class Shares:
             yield number
 
     def forget(self) -> None:
-        """Forget the count, after all ranks have taken theirs."""
+        """Delete the count of shares. Call this after all ranks have taken their shares."""
         self._store.delete_key(self._key)

@@ -40,9 +40,9 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add the given values that belong to this bucket.
+        """Add those of the values that belong to this bucket, multiplied by `scale`.
 
-        The values begin at element `start` of the flat vector.
+        The values begin at the element `start` of the flat vector.
         """
         first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
         if first < last:
@@ -61,7 +61,7 @@ class Bucket(ABC):
             self._work = None
 
     def clear(self) -> None:
-        """Free the memory."""
+        """Free the memory of the bucket."""
         self.gradient, self.received = None, 0
 
     def _allocated(self) -> Tensor:
@@ -139,7 +139,7 @@ class GradientBuckets:
 
     @property
     def held(self) -> list[Tensor]:
-        """The buckets in memory."""
+        """The gradients of the buckets that are in memory."""
         return [bucket.gradient for bucket in self._buckets if bucket.gradient is not None]
 
     def finish(self) -> None:

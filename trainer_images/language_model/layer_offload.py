@@ -76,7 +76,7 @@ class LayerByLayer:
 
     @torch.no_grad()
     def _forward(self, module: nn.Module, inputs: list[Tensor], positions: list[Position]) -> list[Tensor]:
-        """Return the outputs of all micro-batches, on the host."""
+        """Return the outputs of the module for all micro-batches. They are on the host."""
         weights = self._given(module)
         outputs = []
         for x, position in zip(inputs, positions, strict=True):
@@ -125,7 +125,7 @@ class LayerByLayer:
             parameter.grad = self._host.take(gradient)
 
     def _given(self, module: nn.Module) -> dict[str, Tensor]:
-        """Return a module's weights on the device."""
+        """Return copies of a module's weights on the device, by name."""
         return {name: self._host.give(weight) for name, weight in module.named_parameters()}
 
     def _on_device(self, x: Tensor) -> Tensor:

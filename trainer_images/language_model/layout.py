@@ -50,6 +50,8 @@ class Layout:
     local_steps: int = 1
     """The number of steps of a rank between two averages of all weights, for STRATEGY=averaging and
     gossip."""
+    slow_momentum: float = 0.0
+    """The momentum of the averages of STRATEGY=averaging, below 1."""
     optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
@@ -85,7 +87,7 @@ class Layout:
     standby: bool = False
     """Whether each parameter server has a standby."""
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
-    """The gradients that a parameter server waits for."""
+    """The rule for which gradients a parameter server waits before an update."""
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
     speculate_after: int = SPECULATE_AFTER
@@ -93,7 +95,7 @@ class Layout:
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
-    """λ of SYNCHRONY=delay_compensated."""
+    """The factor λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
     heads: int = 4
     width: int = 64
@@ -137,6 +139,7 @@ class Layout:
             pipeline=integer("PIPELINE", cls.pipeline, at_least=1, at_most=10_000),
             tensor=integer("TENSOR", cls.tensor, at_least=1, at_most=VOCABULARY),
             local_steps=integer("LOCAL_STEPS", cls.local_steps, at_least=1, at_most=1_000_000),
+            slow_momentum=environment.fraction("SLOW_MOMENTUM", cls.slow_momentum),
             optimizer=choice("OPTIMIZER", Stepping, cls.optimizer),
             schedule=choice("SCHEDULE", Schedule, cls.schedule),
             stages_per_rank=integer("STAGES_PER_RANK", cls.stages_per_rank, at_least=2, at_most=100),

@@ -5,27 +5,48 @@ McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentra
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. The moments of AdamW are averaged, too,
 as Yu et al., ICML 2019, do with momentum. So all ranks are equal after an average, and a checkpoint has one
 copy.
+
+Slow momentum: the averages have a momentum of their own. A round moves the mean of the weights from x by d.
+The momentum becomes m = β m + d, and the next round starts from x + m. Wang et al., "SlowMo: Improving
+Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020, with a slow learning rate of 1. (They
+divide d by the learning rate, which makes no difference while the rate is constant.)
 """
+
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
 from torch.optim import Optimizer
 from trainer_kit import gradient_hooks
 
 from language_model.mesh import DATA, Mesh
+from language_model.parameter_server import flat
 
 
 class LocalWeights:
     """The weights of a rank, and the schedule of their averages."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, mesh: Mesh, every: int) -> None:
-        """`every`: the number of steps between two averages (LOCAL_STEPS)."""
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, mesh: Mesh, every: int, slow_momentum: float
+    ) -> None:
+        """`every`: the number of steps between two averages (LOCAL_STEPS). `slow_momentum`: β."""
         self._model = model
         self._optimizer = optimizer
         self._mesh = mesh
         self._every = every
+        self._slow_momentum = slow_momentum
         self._differ = False
+        self._start: Tensor | None = None
+        """The weights at the start of the round, if there is slow momentum."""
+        self._momentum: Tensor | None = None
+        """The slow momentum m, if there is any yet."""
+
+    def begin_step(self) -> None:
+        """Prepare for a step of this rank."""
+        if self._slow_momentum and not self._differ:
+            self._start = parameters_to_vector(self._model.parameters()).detach()
 
     def stepped(self, step: int) -> None:
         """Average after the step with this number, from 1, if it is the last one of its round."""
@@ -49,7 +70,27 @@ class LocalWeights:
         parts = torch.split(together, [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
+        self._add_momentum()
         self._differ = False
+
+    def _add_momentum(self) -> None:
+        if self._start is None:
+            return
+        moved = parameters_to_vector(self._model.parameters()).detach() - self._start
+        self._momentum = (
+            moved if self._momentum is None else moved.add(self._momentum, alpha=self._slow_momentum)
+        )
+        flat.set_weights(self._model, self._start + self._momentum)
+        self._start = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the slow momentum, which is the same in all ranks."""
+        return {"momentum": self._momentum}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the slow momentum from `state_dict`."""
+        momentum = state["momentum"]
+        self._momentum = None if momentum is None else momentum.to(next(self._model.parameters()).device)
 
     def _moments(self) -> list[Tensor]:
         states = (self._optimizer.state.get(parameter, {}) for parameter in self._model.parameters())

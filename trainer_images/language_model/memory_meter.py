@@ -30,12 +30,12 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def peak(self) -> int:
-        """Return the peak memory of the device in bytes."""
+        """The peak memory of the device in bytes."""
         return self._of_device.peak
 
     @property
     def host_peak(self) -> int:
-        """Return the peak memory of the host in bytes."""
+        """The peak memory of the host in bytes."""
         return self._of_host.peak
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from language_model.layout import Layout
 
 CHECKPOINTING = ("none", "full", "selective", "keep_products")
-"""The values without a number."""
+"""The values of CHECKPOINTING that have no number."""
 
 
 def check(layout: "Layout") -> None:

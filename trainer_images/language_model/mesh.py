@@ -23,7 +23,7 @@ class Mesh:
     whole: DeviceMesh | None
     """All ranks. None if the process is alone, or computes gradients for a parameter server."""
     _parts: Mapping[str, DeviceMesh] = field(default_factory=dict, compare=False)
-    """The mesh of each dimension. PyTorch takes a millisecond to find one."""
+    """The mesh of each dimension, kept since PyTorch takes a millisecond to find one."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:

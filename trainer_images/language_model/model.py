@@ -174,7 +174,10 @@ def build(layout: Layout, layers: Sequence[int], device: torch.device) -> Langua
 
 
 def _initialise(name: str, weight: Tensor, layout: Layout) -> None:
-    """Set norms to 1. Residual outputs start smaller in deeper models, as in GPT-2."""
+    """Set a weight to its initial value: 1 for norms, random numbers for matrices.
+
+    Matrices whose output is added to the residual start smaller in deeper models, as in GPT-2.
+    """
     if weight.dim() == 1:
         weight.fill_(1.0)
         return

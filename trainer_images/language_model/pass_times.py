@@ -107,12 +107,12 @@ class MeasuredStage(PipelineStage):
         self._times = times
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
-        """Do and measure a forward pass."""
+        """Compute and measure a forward pass."""
         with self._times.measuring(True, self.stage_index, fwd_chunk_id):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
 
     def backward_one_chunk(self, bwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
-        """Do and measure a backward pass."""
+        """Compute and measure a backward pass."""
         with self._times.measuring(False, self.stage_index, bwd_chunk_id):
             return super().backward_one_chunk(bwd_chunk_id, *arguments, **options)
 

@@ -148,7 +148,10 @@ class PipeDream:
         self._in_flight.append(InFlight(version, received, result, learning_rate))
 
     def go_back(self) -> None:
-        """Do the backward pass of the oldest batch in flight with its weights, and step the current ones."""
+        """Do the backward pass of the oldest batch in flight, and step the current weights.
+
+        The pass uses the weights of the batch's forward pass.
+        """
         oldest = self._in_flight.popleft()
         gradient, loss = self._receive_gradient(oldest)
         with self._times.measuring(False, self.number, self.versions.updates), oldest.version.in_use():
@@ -202,7 +205,10 @@ class Line:
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Line":
-        """Create the lines of all data ranks. Every process must call this. Returns its own line."""
+        """Create the lines of all data ranks, and return the line of this process.
+
+        Every process must call this.
+        """
         return cls(mesh.new_group(PIPELINE))
 
     def send(self, tensor: Tensor, stage: int) -> None:

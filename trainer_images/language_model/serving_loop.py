@@ -183,7 +183,9 @@ class ServingLoop:
 
 
 def start_of(group: Group, run: Kept | None = None, place: data.Place | None = None) -> tuple[int, int]:
-    """Return the steps and examples taken before. Rank 0 knows them. Every process must call this.
+    """Return the numbers of steps and examples that were taken before. Every process must call this.
+
+    Rank 0 knows these numbers (`run` and `place`), and sends them to all.
 
     Raises GroupError if rank 0 is lost.
     """

@@ -116,7 +116,7 @@ class ShardedAdamW(Optimizer):
         return vector
 
     def _gather(self, vector: Tensor) -> None:
-        """Fill a vector. Each rank contributes its own elements."""
+        """Fill the vector on all ranks: each rank contributes the elements that it owns."""
         if isinstance(self._buckets[0], OwnedBucket):  # the elements of a rank are adjacent
             share = len(vector) // self._group.size()
             places = [

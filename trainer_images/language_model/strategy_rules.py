@@ -24,6 +24,11 @@ def averaging_fits(layout: "Layout") -> None:
             f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging or gossip, but STRATEGY is "
             f"{layout.strategy}"
         )
+    if layout.slow_momentum and layout.strategy is not Strategy.AVERAGING:
+        raise ParameterError(
+            f"SLOW_MOMENTUM={layout.slow_momentum:g} needs STRATEGY=averaging, but STRATEGY is "
+            f"{layout.strategy}"
+        )
     if layout.steps % layout.local_steps:
         raise ParameterError(
             f"STEPS {layout.steps} is not a multiple of LOCAL_STEPS {layout.local_steps}: the last average "

@@ -25,7 +25,7 @@ ADAM_MOMENTS = 2
 
 
 def moments(layout: Layout) -> int:
-    """Return the numbers that the optimizer keeps for each parameter."""
+    """Return how many numbers the optimizer keeps for each parameter."""
     return ADAM_MOMENTS if layout.optimizer is Stepping.ADAMW else 0
 
 
@@ -66,12 +66,12 @@ def memory(layout: Layout) -> Memory:
 
 
 def weight_versions(layout: Layout, rank: int) -> int:
-    """Return how many versions of its weights a pipeline rank keeps: one for each batch in flight."""
+    """Return the number of versions of weights that a pipeline rank keeps: one for each batch in flight."""
     return layout.pipeline - rank if layout.is_asynchronous else 1
 
 
 def staleness(layout: Layout, rank: int) -> int:
-    """Return how many steps the rank takes between a forward pass and the step with its gradient."""
+    """Return the number of steps that a rank takes between a forward pass and its gradient's step."""
     return weight_versions(layout, rank) - 1
 
 
@@ -81,7 +81,7 @@ def bytes_sent(layout: Layout) -> float:
 
 
 def data_parallel_bytes(layout: Layout) -> float:
-    """Return the traffic of gradients and of ZeRO's shards.
+    """Return the bytes of gradients and of ZeRO's shards that a rank sends per step.
 
     Without a pipeline, each micro-batch gathers and scatters the shards. Pipelines and
     DistributedDataParallel accumulate gradients until the last micro-batch.
@@ -111,14 +111,16 @@ def data_parallel_bytes(layout: Layout) -> float:
 
 
 def pipeline_bytes(layout: Layout) -> float:
-    """Return the traffic of activations to the next stage and of their gradients back."""
+    """Return the bytes per step of activations to the next stage and of their gradients back."""
     borders = layout.stages - 1
     divided = layout.tensor if layout.sequence_parallel else 1
     return 2 * borders * _activations(layout) / divided * layout.micro_batches / layout.pipeline
 
 
 def pipeline_messages(layout: Layout) -> float:
-    """Return the messages that a rank sends per step, on average: activations and their gradients.
+    """Return the number of messages that a pipeline rank sends per step, on average.
+
+    They have activations and gradients of activations.
 
     The stages of PipeDream send as many messages as other pipelines send for one micro-batch.
     """
@@ -126,7 +128,10 @@ def pipeline_messages(layout: Layout) -> float:
 
 
 def tensor_bytes(layout: Layout) -> float:
-    """Return the traffic of sums over tensor ranks: four per layer, two in the embedding, one in the head."""
+    """Return the bytes per step of sums over tensor ranks.
+
+    There are four sums per layer, two in the embedding, and one in the head.
+    """
     if layout.tensor == 1:
         return 0.0
     ring = 2 * (layout.tensor - 1) / layout.tensor
@@ -178,7 +183,9 @@ def activations(layout: Layout) -> float:
 
 
 def micro_batches_held(layout: Layout, rank: int) -> float:
-    """Return the most micro-batches whose activations a pipeline rank holds, counted in all of its layers.
+    """Return the largest number of micro-batches whose activations a pipeline rank holds at once.
+
+    The activations of a micro-batch in all layers of the rank count as 1.
 
     With 1F1B, a rank holds one for itself and one for each later rank. With GPipe, it holds all. With
     PipeDream, it holds as many batches as versions of weights. If stages are interleaved, a rank holds parts
@@ -262,7 +269,7 @@ def recomputed(layout: Layout) -> float:
 
 
 def _activations(layout: Layout) -> float:
-    """Return the bytes between two layers, for a micro-batch of a data rank."""
+    """Return the bytes of the activations between two layers, for one micro-batch of a data rank."""
     examples = layout.batch_size / layout.data / layout.micro_batches
     return examples * layout.context * layout.width * FLOAT
 
@@ -277,7 +284,10 @@ def _of_rank(layout: Layout) -> list[float]:
 
 
 def _parameters_of(layout: Layout, layers: range, tensor: int = 1) -> int:
-    """Return the parameters of one stage per tensor rank. Matrices are divided, norms are not."""
+    """Return the number of parameters of a stage with these layers, per tensor rank.
+
+    Matrices are divided, norms are not.
+    """
     width = layout.width
     count = len(layers) * (12 * width**2 // tensor + 2 * width)
     if 0 in layers:

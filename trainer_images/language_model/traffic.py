@@ -69,12 +69,12 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _others(args: Any) -> int:
-    """Return the number of other ranks in the exchange."""
+    """Return the number of other ranks in the group of the operation."""
     return _group_of(args).size() - 1
 
 
 def _share(args: Any) -> float:
-    """Return (n-1)/n."""
+    """Return (n-1)/n for the n ranks in the group of the operation."""
     return _others(args) / _group_of(args).size()
 
 
@@ -83,7 +83,7 @@ def _size_of(tensors: Any) -> int:
 
 
 def _group_of(args: Any) -> dist.ProcessGroup:
-    """Return the process group. It is one of the arguments, or its name is the last one."""
+    """Return the operation's process group. It is one of the arguments, or its name is the last argument."""
     for argument in args:
         if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
             return dist.ProcessGroup.unbox(argument)

@@ -39,7 +39,8 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 WEIGHTS_FILE, LAYOUT_FILE = "model.pt", "layout.json"
-VALIDATION_BATCHES = 4
+VALIDATION_EXAMPLES = 128
+"""The number of examples of the validation loss, rounded up to whole batches."""
 
 
 def check() -> None:
@@ -98,6 +99,8 @@ def fit(
     others: dict[str, Stateful] = {"place": place}
     if learner.scaler.is_enabled():
         others["scaler"] = learner.scaler
+    if learner.local_weights is not None:
+        others["local_weights"] = learner.local_weights
     # A checkpoint of local weights ends a round early, since a rank that resumes gets the average.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
@@ -120,13 +123,17 @@ def fit(
 
 
 def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> float:
-    """Return the mean loss over some batches of the validation split."""
+    """Return the mean loss over VALIDATION_EXAMPLES of the validation split.
+
+    The number does not depend on the batch size, so that losses of different batch sizes can be compared.
+    """
     examples = data.Examples(unseen, layout.context)
     place = data.Place(len(examples), layout.seed)
-    batches = [place.take(layout.batch_size) for _ in range(VALIDATION_BATCHES)]
+    count = math.ceil(VALIDATION_EXAMPLES / layout.batch_size)
+    batches = [place.take(layout.batch_size) for _ in range(count)]
     losses = [learner.judge(examples.batch(numbers, group.device)) for numbers in batches]
     [total] = group.total(sum(losses))
-    return total / VALIDATION_BATCHES
+    return total / count
 
 
 def describe(job: Job, layout: Layout, metrics: dict[str, float], validation_loss: float) -> dict[str, Any]:

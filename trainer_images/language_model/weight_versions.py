@@ -1,4 +1,4 @@
-"""Weight stashing: a stage of an asynchronous pipeline keeps each version of its weights until it is used.
+"""Weight stashing: a stage of an asynchronous pipeline keeps versions of its weights for backward passes.
 
 D. Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section 3.3.
 """
@@ -23,7 +23,10 @@ class Version:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the model compute with this version in the block. A backward pass may compute layers again."""
+        """In the block, let the model compute with this version.
+
+        A backward pass needs this too, since it may compute layers again.
+        """
         before = {(module, name): module.get_parameter(name) for module, name in self.weights}
         _set(self.weights)
         try:

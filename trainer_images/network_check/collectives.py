@@ -25,7 +25,7 @@ Operation = Callable[[], object]
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
 BARRIER = "barrier"
 _NUMBER = 4
-"""Bytes of a number of float32."""
+"""The number of bytes of a float32."""
 
 
 def bus_factor(operation: str, size: int) -> float:
@@ -63,7 +63,7 @@ def operation_of(name: str, size: int, group: "Group") -> Operation:
 
 
 def measure(name: str, group: "Group", parameters: Parameters, clock: Clock) -> CollectiveResult:
-    """Time an operation by size. All ranks must call this, and get the same result."""
+    """Measure the time of an operation for each size. All ranks must call this, and get the same result."""
     sizes: list[TimedCollective] = []
     for wanted in parameters.sizes:
         size = whole(wanted, group.size)
@@ -79,7 +79,7 @@ def measure(name: str, group: "Group", parameters: Parameters, clock: Clock) -> 
 
 
 def measure_barrier(group: "Group", parameters: Parameters, clock: Clock) -> CollectiveResult:
-    """Time a barrier. All ranks must call this."""
+    """Measure the time of a barrier. All ranks must call this, and get the same result."""
     seconds, _ = _timed(dist.barrier, group, parameters, clock)
     return CollectiveResult(BARRIER, seconds, None)
 

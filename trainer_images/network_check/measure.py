@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def measure(group: "Group") -> None:
-    """Measure, and publish the result. With one rank, there is nothing to measure."""
+    """Measure the network, and publish the result. With one rank, there is nothing to measure."""
     parameters = Parameters.from_environment()
     local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=group.size)
     with reporting(group) as reporter:
@@ -131,9 +131,9 @@ class NetworkCheck:
         )
 
     def _measure_pair(self, pair: Pair) -> Iterator[PairResult]:
-        """Measure both directions, and yield the one in which this rank sends."""
+        """Measure both directions of a pair, and yield the result of the one in which this rank sends."""
         [other] = [rank for rank in pair if rank != self._group.rank]
-        # Half of the group's patience, so that the ranks of a broken pair fail first, and name it.
+        # Half of the group's time-out, so that the ranks of a broken pair fail first, and name the pair.
         peer = Peer(other, self._group.device, self._parameters.timeout / 2)
         for source in pair:
             destination = pair[0] if source == pair[1] else pair[1]
@@ -203,7 +203,7 @@ class NetworkCheck:
         return slow_links(self.pairs, self._local_size, self._parameters.slow_factor)
 
     def _of_all(self, own: Any) -> list[Any]:
-        """Gather a value of every rank. All ranks wait for each other here."""
+        """Return the values of all ranks, in their order. In this call, all ranks wait for each other."""
         values = [None] * self._group.size
         dist.all_gather_object(values, own)
         return values
@@ -213,7 +213,7 @@ class NetworkCheck:
 
     @contextmanager
     def _naming(self, action: str) -> Iterator[None]:
-        """Name the action during which the network failed."""
+        """If the network fails during the block, raise a GroupError that names the action."""
         try:
             yield
         except RuntimeError as error:

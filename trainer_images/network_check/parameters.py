@@ -13,14 +13,17 @@ DEFAULT_SIZES = "8,4096,65536,1048576,4194304,16777216"
 
 @dataclass(frozen=True)
 class Parameters:
-    """The measurements to make, and for how long."""
+    """The sizes, repetitions and time limits of the measurements."""
 
     sizes: tuple[int, ...]
     """The sizes of messages, in bytes, ascending."""
     repeats: int
-    """The most repetitions of a size, after one to warm up. The result is their median."""
+    """The largest number of repetitions of a size, after one to warm up. The result is their median."""
     seconds: float
-    """The time for all repetitions of one size. A size is left out if a single message takes longer."""
+    """The time in seconds for all repetitions of one size.
+
+    A size is left out if a single message takes longer.
+    """
     slow_factor: float
     """A link is slow if it is this many times slower than usual."""
     timeout: int

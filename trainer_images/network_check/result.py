@@ -48,25 +48,28 @@ class CollectiveResult:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The lower half of the instances sends to the upper half, all at once."""
+    """The result of the bisection: the lower half of the instances sends to the upper half, all at once."""
 
     bytes: int
-    """Bytes that each instance of the lower half sends."""
+    """The number of bytes that each instance of the lower half sends."""
     seconds: float
     bandwidth_bytes_per_s: float
-    """The sum over the pairs of instances."""
+    """The sum of the bandwidths of the pairs of instances."""
 
 
 @dataclass(frozen=True)
 class Median:
-    """The medians over all pairs."""
+    """The median latency and the median bandwidth of all pairs."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
 
 
 def pair_result(source: int, destination: int, sizes: list[Timed], latency: float) -> PairResult:
-    """Derive the bandwidth: a message of S bytes takes about S / bandwidth longer than the smallest."""
+    """Return the result of a pair, whose bandwidth is derived from the sizes.
+
+    A message of S bytes takes about S / bandwidth longer than the smallest one.
+    """
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds
     # With one size, or noise above the signal, latency and transfer cannot be separated.
@@ -75,7 +78,7 @@ def pair_result(source: int, destination: int, sizes: list[Timed], latency: floa
 
 
 def median_of(pairs: Sequence[PairResult]) -> Median | None:
-    """Return the medians over all pairs; None if there is none."""
+    """Return the medians over the pairs; None if there are no pairs."""
     if not pairs:
         return None
     return Median(

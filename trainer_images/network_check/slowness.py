@@ -8,7 +8,10 @@ from typing import Literal
 from network_check.result import PairResult
 
 NOISE = 0.001
-"""Seconds. A latency must be this much above the median to be named: a busy processor adds as much."""
+"""The seconds by which a latency must exceed the median to be named.
+
+A busy processor adds up to this time.
+"""
 
 Measure = Literal["latency", "bandwidth"]
 _VALUES: dict[Measure, Callable[[PairResult], float]] = {
@@ -25,10 +28,10 @@ class Slow:
     kind: Literal["instance", "pair"]
     measure: Measure
     value: float
-    """Seconds, or bytes per second."""
+    """The measured value: seconds for a latency, bytes per second for a bandwidth."""
     median: float
     times: float
-    """The measured time divided by the median."""
+    """How many times slower than the median the pair or instance is."""
     instance: int | None = None
     source: int | None = None
     destination: int | None = None

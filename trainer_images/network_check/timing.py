@@ -1,4 +1,4 @@
-"""Times repeated exchanges of one rank with others."""
+"""Measures the times of repeated exchanges between one rank and others."""
 
 import statistics
 import time
@@ -14,13 +14,13 @@ from network_check.result import Timed
 
 
 class Clock:
-    """Times actions on a device, to their end."""
+    """Measures the time of actions on a device, up to the end of their work there."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """Return how many seconds the action takes, with its work on the device."""
+        """Return the seconds that the action takes, including its work on the device."""
         self._synchronize()
         began = time.perf_counter()
         action()
@@ -46,7 +46,7 @@ class Peer:
         return torch.zeros(size, dtype=torch.uint8, device=self._device)
 
     def send(self, message: Tensor) -> None:
-        """Send the message."""
+        """Send the message to the peer."""
         self._await(dist.isend(message, self.rank))
 
     def receive(self, message: Tensor) -> None:
@@ -54,21 +54,21 @@ class Peer:
         self._await(dist.irecv(message, self.rank))
 
     def tell(self, number: int) -> None:
-        """Send a number."""
+        """Send a number to the peer."""
         self.send(torch.tensor([number], device=self._device))
 
     def hear(self) -> int:
-        """Receive a number."""
+        """Receive a number from the peer, and return it."""
         number = torch.zeros(1, dtype=torch.int64, device=self._device)
         self.receive(number)
         return int(number.item())
 
     def acknowledge(self) -> None:
-        """Send the shortest message."""
+        """Send the shortest message, which acknowledges a message of the peer."""
         self.send(self._signal)
 
     def await_acknowledgement(self) -> None:
-        """Receive the shortest message."""
+        """Wait for the peer's acknowledgement, the shortest message."""
         self.receive(self._signal)
 
     def _await(self, work: dist.Work | None) -> None:
@@ -128,7 +128,7 @@ def receive_all(peer: Peer) -> None:
 
 
 def repeats_for(seconds: float, parameters: Parameters) -> int:
-    """Return how often to repeat an exchange that takes this long: at least once."""
+    """Return the number of repetitions for an exchange that takes this many seconds: at least 1."""
     return max(1, min(parameters.repeats, int(parameters.seconds / max(seconds, 1e-9))))
 
 

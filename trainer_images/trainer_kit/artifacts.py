@@ -78,7 +78,7 @@ def opened(uri: str) -> Iterator[Artifact]:
 
 
 def _read_manifest(path: Path, uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the manifest, and the hash of each of its files."""
+    """Return the manifest, and the SHA-256 of each file that it lists. Raises ArtifactError."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         hashes = {name: file["sha256"] for name, file in manifest["files"].items()}

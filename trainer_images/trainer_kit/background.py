@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def start(action: Callable[[], T]) -> Future[T]:
-    """Run `action` in a daemon thread and return its future."""
+    """Run `action` in a daemon thread, and return the future of its result."""
     outcome: Future[T] = Future()
 
     def run() -> None:

@@ -81,9 +81,9 @@ def over_group(model: nn.Module) -> nn.Module:
 
 
 def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
-    """Replace the layers of the module.
+    """Return the module with its layers of batch normalization replaced.
 
-    `known` has the replaced ones, since a layer may have several names.
+    `known` has the new layer for each layer that was replaced, since a layer may have several names.
     """
     if _is_local(model):
         assert isinstance(model, _BatchNorm)
@@ -123,7 +123,7 @@ def _is_local(module: nn.Module) -> bool:
 
 
 def _summed(values: Tensor) -> Tensor:
-    """Return the sums of the values over all ranks. It is differentiable."""
+    """Return the sums of the values over all ranks. The result is differentiable."""
     sums: Tensor = _Summed.apply(values)  # type: ignore[no-untyped-call]
     return sums
 

@@ -26,8 +26,8 @@ from torch.nn import functional
 def gathered(rows: Tensor) -> Tensor:
     """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many rows.
 
-    It is differentiable: the backward pass adds up the gradients of all ranks' losses for this rank's rows.
-    All ranks must call it, and its backward pass, in the same order.
+    The result is differentiable: the backward pass adds up the gradients of all ranks' losses for this rank's
+    rows. All ranks must call this function, and its backward pass, in the same order.
     """
     if _size() == 1:
         return rows
@@ -67,7 +67,7 @@ def info_nce(
 
 
 class Queue(nn.Module):
-    """The newest keys of all ranks, the same in all of them. A checkpoint of this module has them."""
+    """The newest keys of all ranks. Every rank has the same ones, and they are part of the module's state."""
 
     def __init__(self, size: int, width: int) -> None:
         """Begin with `size` random keys. They are the same in all ranks if the ranks have the same seed."""
@@ -100,7 +100,7 @@ class Queue(nn.Module):
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
     """Move the parameters of `slow` towards the parameters of `fast`; `momentum` is the share that stays.
 
-    Copy the buffers.
+    The buffers of `fast` are copied.
     """
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)

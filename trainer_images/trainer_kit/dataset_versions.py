@@ -25,7 +25,10 @@ class DatasetVersion(NamedTuple):
 
 
 def publish(files: Mapping[str, bytes], storage_uri: str, dataset_id: str) -> DatasetVersion:
-    """Write the files, given by name, as a version of a dataset, unless it is already complete."""
+    """Write the files, given by name, as a version of a dataset unless it is already complete.
+
+    Return the version.
+    """
     version = _hash_of(files)
     uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
     _publish_once(files, uri)

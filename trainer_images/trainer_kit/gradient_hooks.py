@@ -94,9 +94,10 @@ class LowRank(_Hook):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
-        """Restore the state that this rank has saved. Return whether it fits: same size, buckets and rank.
+        """Restore the state that this rank has saved.
 
-        If it does not fit, PowerSGD begins anew in all processes.
+        Return whether it fits the group, the buckets and the rank of PowerSGD. If it does not fit, PowerSGD
+        begins anew in all processes.
         """
         if state.get("fits") != self._fits():
             return False
@@ -118,7 +119,7 @@ _low_rank: WeakKeyDictionary[nn.Module, LowRank] = WeakKeyDictionary()
 
 
 def low_rank_of(model: nn.Module) -> LowRank | None:
-    """Return the PowerSGD hook of a wrapped model, if it has one."""
+    """Return the PowerSGD hook of a wrapped model; None if it has none."""
     return _low_rank.get(model)
 
 

@@ -26,7 +26,7 @@ class Place:
     rank: int
     size: int
     local_rank: int
-    """The number of this process among those on its machine."""
+    """The number (from 0) of this process among the processes on its machine."""
     local_size: int
 
     @classmethod

@@ -200,7 +200,7 @@ class GrpcSink:
         return request, metrics, artifacts
 
     def _standing(self) -> Any:
-        """Return the position of this process; None if it does not report that."""
+        """Return the position of this process for a report; None if it does not report its position."""
         from trainer_kit._generated import training_reporter_pb2 as pb
 
         if self._steps is None:

@@ -76,7 +76,7 @@ class Reporter:
 
 @contextmanager
 def reporting(group: "Group") -> Iterator[Reporter]:
-    """Yield a reporter for one training run.
+    """Yield a reporter for one training run, which is the block.
 
     Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports its
     position, so the service notices a rank that does not arrive (`steps`). From then on, the process can also

@@ -33,7 +33,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that the training has created. `size` is in bytes, `sha256` in hexadecimal digits, if known."""
+    """A file that the training has created.
+
+    `size` is in bytes, and `sha256` in hexadecimal digits; 0 and "" if unknown.
+    """
 
     name: str
     uri: str

@@ -46,7 +46,7 @@ class EpochSampler(Sampler[int]):
         self.epoch, self.taken = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
+        """Return the position, for a checkpoint."""
         return {"epoch": self.epoch, "taken": self.taken}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -29,19 +29,21 @@ class Standing:
 
     step: int | None
     longest_step: float
-    """The longest of the last steps."""
+    """The time of the longest of the last steps."""
     step_seconds: float
-    """The median of the last steps, once there are enough of them. Phases other than training are left
-    out."""
+    """The median time of the last steps, once there are enough of them.
+
+    Phases other than training are left out.
+    """
     waiting_seconds: float
     """The part of `step_seconds` in which the process waited for others: `step_seconds` minus the median
     time of its own work."""
     waiting: bool
     phase: str
     moved_ago: float
-    """Seconds since its step or its phase last changed, or since it last reported."""
+    """The seconds since the process's step or phase last changed, or since it last reported."""
     still_for: float
-    """Seconds since its main thread was last seen at another place."""
+    """The seconds since the process's main thread was last seen at another place."""
 
 
 class Steps:
@@ -107,7 +109,7 @@ class Steps:
                 self._waited += self._clock() - began
 
     def last(self) -> tuple[float, float] | None:
-        """Return the seconds of the last step, and of the waiting for others in it; None if unknown."""
+        """Return the seconds of the last step, and its seconds of waiting for others; None if unknown."""
         return self._recent[-1] if self._recent else None
 
     def end(self) -> None:

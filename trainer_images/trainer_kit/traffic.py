@@ -9,7 +9,7 @@ class Sent:
         self._step = 0
 
     def add(self, count: float) -> None:
-        """Count bytes."""
+        """Add bytes to the count."""
         self._bytes += count
 
     def of_steps(self, step: int) -> float | None:

@@ -1,1 +1,1 @@
-"""The gRPC edge: proto in, domain, proto out."""
+"""The gRPC API: it converts messages to types of the domain, calls the domain, and converts the results."""

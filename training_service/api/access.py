@@ -123,9 +123,9 @@ class AccessServicer(AccessServiceServicer):
 
     @staticmethod
     def _changed(call: Call, project: Project) -> pb.Project:
-        """Return the project after a change.
+        """Return the message of a project that the caller has changed.
 
-        Only its admins may change it, so the caller sees its members.
+        Only admins of the project may change it, so the message has the members.
         """
         role = call.caller.role_in(project.name) or Role.ADMIN
         return _project(ProjectView(project, role, is_declared=False))
@@ -191,7 +191,7 @@ def _report_key(key: ReportKey) -> pb.ReportKey:
 
 
 def _number(role: Role) -> pb.Role.ValueType:
-    """Return the role on the wire, which has the same number."""
+    """Return the role in messages. It has the same number as in the domain."""
     return role.value  # type: ignore[return-value]
 
 

@@ -39,7 +39,7 @@ def metadata_of(context: Context) -> Metadata:
 
 
 async def call_of(context: Context, metadata: Metadata, authenticator: Authenticator) -> Call:
-    """Return the call of a gRPC context, whose message need not be parsed.
+    """Return the call of a gRPC context, with its caller. The message need not be parsed for this.
 
     Raises NotAllowed if the caller cannot be identified, StoreUnavailable if its token cannot be checked, and
     InvalidField if the metadata names a project that cannot exist.
@@ -54,7 +54,7 @@ async def call_of(context: Context, metadata: Metadata, authenticator: Authentic
 
 
 def call_by_report_token(context: Context, metadata: Metadata) -> Call:
-    """Return the call of a training process. The operation itself checks its report token."""
+    """Return the call of a training process. The handler of the call checks its report token."""
     caller = Caller(name="", means=Means.REPORT, address=_host_at(context.peer()))
     return Call(caller, metadata)
 
@@ -63,7 +63,10 @@ _host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, wh
 
 
 def project_of(field: str, text: str) -> str:
-    """Return the name of a project. Raises InvalidField if no project can have it."""
+    """Return `text`, the name of a project.
+
+    Raises InvalidField for `field` if no project can have this name.
+    """
     if not naming.is_project(text):
         raise InvalidField(field, f"{quoted(text)} is not the name of a project: {naming.PROJECT_RULE}")
     return text

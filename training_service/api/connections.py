@@ -20,7 +20,7 @@ def connection_options(
     ping_seconds: float = 120,
     answer_seconds: float = 20,
 ) -> list[tuple[str, int]]:
-    """Return options of a gRPC server that can open this number of file descriptors.
+    """Return options of a gRPC server whose process can open `descriptors` files and sockets.
 
     A connection is closed if it does not start HTTP/2 within `silence_seconds`, or does not answer a ping
     within `answer_seconds`. Pings are sent during calls, after `ping_seconds` of silence. After `age_seconds`

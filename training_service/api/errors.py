@@ -7,7 +7,7 @@ from job_tracker.trees.operations import UploadTooLong
 
 
 class ServiceClosing(errors.TrackerError):
-    """A stream ends because the service is stopping."""
+    """Raised when a stream ends because the service stops."""
 
     def __init__(self) -> None:
         super().__init__("the service is restarting; connect again")

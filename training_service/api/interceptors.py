@@ -53,7 +53,7 @@ _Behaviour = Callable[[Any, Any], Any]
 
 
 class CallObserver(Protocol):
-    """Called after every call; see metrics.py."""
+    """A function that is called after each call of the API; see metrics.py."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """`method` is the name without its service, such as "Train"."""
@@ -109,7 +109,7 @@ class CallInterceptor:
 
     @asynccontextmanager
     async def _identified(self, call: Call) -> AsyncIterator[None]:
-        """End a stream when the client's certificate expires: raises NotAllowed."""
+        """Raise NotAllowed in the context when the client's certificate expires, which ends a stream."""
         if call.identity is None:
             yield
             return
@@ -158,7 +158,7 @@ class CallInterceptor:
             supervision = _Supervision(method, context, metadata)
             try:
                 if not _is_known(supervision.name):
-                    parse(b"")  # denied, even if no message comes
+                    parse(b"")  # so that a denied method is refused even if the client sends no message
                 call = await self._call_of(supervision, context, metadata)
                 async with self._identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)
@@ -209,10 +209,15 @@ class _Wrapping:
         self._wrap = wrap
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Do nothing: the generated code adds the same handlers with their names."""
+        """Do nothing: the generated code also calls `add_registered_method_handlers` with the same
+        handlers.
+        """
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, _Handler]) -> None:
-        """Add the handlers of a service, by the names of their methods."""
+        """Wrap the handlers of a service, and add them to the server.
+
+        They have the names of their methods as keys.
+        """
         wrapped = {name: self._wrap(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, wrapped),))
 
@@ -305,7 +310,7 @@ def _is_known(name: str) -> bool:
 
 
 def _denied(method: str) -> Callable[[bytes], NoReturn]:
-    """Denies a method without a row in the table of rights, before its message is parsed."""
+    """Return a parser that raises Forbidden: the method has no row in the table of rights."""
 
     def deny(_: bytes) -> NoReturn:
         raise Forbidden(f"{method} is denied: the table of rights has no row for it")
@@ -314,7 +319,9 @@ def _denied(method: str) -> Callable[[bytes], NoReturn]:
 
 
 def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return the serializer of a method, for handlers that may return a serialized message."""
+    """Return a serializer that uses `serialize`, but returns messages that a handler has serialized as they
+    are.
+    """
     return lambda message: message if isinstance(message, bytes) else serialize(message)
 
 

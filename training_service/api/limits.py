@@ -9,7 +9,7 @@ from job_tracker.domain.errors import RateExceeded
 
 
 class CallLimits:
-    """Counts the calls of each caller, and refuses calls beyond the limits. Each call passes through it."""
+    """Counts the calls of each caller, and refuses calls beyond the limits. Each call is checked here."""
 
     def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
         """A kind of call without a rate has no limit."""

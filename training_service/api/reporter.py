@@ -43,7 +43,9 @@ class ReporterServicer(TrainingReporterServicer):
         note: EventObserver = ignore_event,
         trees: TreeStore | None = None,
     ) -> None:
-        """`note` gets an event of each call whose token is refused; `trees` has the files of programs."""
+        """`note` gets an audit event for each call whose token is refused; `trees` has the files of
+        programs.
+        """
         self._limits = limits or CallLimits()
         self._tokens = tokens
         self._buffer = buffer
@@ -90,7 +92,11 @@ class ReporterServicer(TrainingReporterServicer):
                     yield pb.FetchProgramResponse(content=piece)
 
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
-        """Return the attempt of the call's token. Count the call for this process of the attempt."""
+        """Return the attempt to which the call's token belongs, and count a call of this process of the
+        attempt.
+
+        Raises NotAllowed and RateExceeded.
+        """
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
         except NotAllowed as error:
@@ -109,7 +115,7 @@ def _rank_report(message: pb.RankProgress) -> RankReport:
 
 
 def report_of(message: pb.ReportRequest) -> Report:
-    """Return the valid values of a message."""
+    """Return the report with the valid values of a message; it leaves out invalid values."""
     reader = ReportReader(datetime.now(UTC))
     reader.counts({name: getattr(message, name) for name in COUNTS if message.HasField(name)})  # type: ignore[arg-type]
     for metric in message.metrics:
@@ -128,7 +134,7 @@ def report_of(message: pb.ReportRequest) -> Report:
 
 
 def _has_content(message: pb.ReportRequest) -> bool:
-    """Return whether the message has any content besides the position of its process."""
+    """Return whether the message has anything besides the position of its process."""
     return bool(message.metrics or message.artifacts or any(message.HasField(name) for name in COUNTS))  # type: ignore[arg-type]
 
 

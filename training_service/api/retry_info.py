@@ -1,4 +1,4 @@
-"""The standard gRPC form of the time when to repeat a call: google.rpc.RetryInfo in google.rpc.Status."""
+"""When a call may be repeated, in the standard form of gRPC: google.rpc.RetryInfo in google.rpc.Status."""
 
 from typing import Final
 
@@ -12,10 +12,10 @@ _LONGEST_MESSAGE: Final = 1024
 
 
 def retry_info(code: StatusCode, message: str, seconds: float) -> tuple[tuple[str, bytes], ...]:
-    """Return the metadata of an error after which the call may be repeated, in `seconds`.
+    """Return the metadata of an error which says that the call may be repeated after `seconds`.
 
-    gRPC wants the message in the metadata a second time. The copy is empty if the message is too long to be
-    sent twice.
+    The metadata has a copy of the message, as gRPC requires. If the message is too long to be sent twice,
+    there is no metadata.
     """
     if len(message) > _LONGEST_MESSAGE:
         return ()

@@ -20,9 +20,9 @@ _SUPERVISOR = "_schedule_rpc_coro"
 class Places:
     """Places for large responses, each taken before a response is built and freed once the response is sent.
 
-    One caller has at most `for_one` places. If no other call waits for a place, a client may pause for any
-    time. If calls wait, calls that have held a place for `seconds` are ended, the oldest first. Their
-    clients get CANCELLED, after which our clients reconnect.
+    One caller has at most `for_one` places. While no other call waits for a place, a client may take any time
+    to read its response. While calls wait, calls that have held a place for `seconds` are ended, the oldest
+    first. Their clients get CANCELLED, after which our clients reconnect.
     """
 
     def __init__(self, places: int, for_one: int, seconds: float) -> None:
@@ -32,7 +32,7 @@ class Places:
         self._is_looking = False
 
     async def take(self, caller: Caller) -> ExitStack:
-        """Wait for a place for the call in this task. Closing the context frees it."""
+        """Wait for a place for the call in this task. Close the returned context to free the place."""
         who, loop, task = caller.key, asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         turn = self._turns.take(who)

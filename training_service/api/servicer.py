@@ -186,7 +186,10 @@ class TrainingServicer(TrainingServiceServicer):
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def _bounded(self, caller: Caller, view: JobView) -> bytes:
-        """Return the serialized status. A large status waits for a place, and is then built again."""
+        """Return the serialized status of a job.
+
+        If it is large, wait for a place, and then build it again.
+        """
         status = self._messages.of(view)
         if len(status) < _LARGE:
             return status
@@ -198,15 +201,15 @@ class TrainingServicer(TrainingServiceServicer):
     async def _place(
         self, caller: Caller, places: Places, *, is_needed: bool = True
     ) -> AbstractContextManager[object]:
-        """Wait for a place if one is needed. Raises ServiceClosing."""
+        """Wait for a place if `is_needed`, and return the context that frees it. Raises ServiceClosing."""
         return await self._unless_closed(places.take(caller)) if is_needed else nullcontext()
 
     async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
-        """Return the next item, or None at the end. Raises ServiceClosing."""
+        """Return the next item, or None after the last one. Raises ServiceClosing when the service stops."""
         return await self._unless_closed(anext(items, None))
 
     async def _unless_closed(self, awaited: Awaitable[T]) -> T:
-        """Wait until `awaited` is done. Raises ServiceClosing when the service stops.
+        """Return the result of `awaited`. Raises ServiceClosing when the service stops.
 
         Do not use it to send a message: if a handler is cancelled while it sends, gRPC never ends the call
         for the client.

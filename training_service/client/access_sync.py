@@ -68,9 +68,9 @@ class Access:
         """Create a token, and return it with its text, which the service does not keep.
 
         With a `project`, the token is valid in that project alone, with the `role`. Without a project, the
-        token has the roles that `name` has as a member of projects or, with `operator`, all rights. The
-        token expires after `lifetime`. None: never. The call is not retried: after Unavailable, a token may
-        exist whose text is lost.
+        token has the roles that the caller `name` has as a member of projects; with the role `operator`, it
+        has all rights. The token expires after `lifetime`, or never if that is None. The call is not retried:
+        after Unavailable, a token may exist whose text is lost.
         """
         request = encoded(lambda: CreateTokenRequest(name=name, project=project, role=role))
         if lifetime is not None:
@@ -80,7 +80,10 @@ class Access:
         return self._answer_of(self._stub.CreateToken, request)
 
     def tokens(self, project: str = "") -> Iterator[Token]:
-        """Yield the tokens of a project by id. Without a project, operators get all tokens."""
+        """Yield the tokens of a project, in the order of their ids.
+
+        Without a project, operators get all tokens.
+        """
         request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
         while True:
             page = self._answer_of(self._stub.ListTokens, request)
@@ -105,7 +108,7 @@ class Access:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limits. With `max_queued` 0, it has no own limit."""
+        """Declare a project, or replace its limits. A `max_queued` of 0 gives it no limit of its own."""
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
         return self._answer_of(self._stub.SetProject, request)
 
@@ -118,7 +121,7 @@ class Access:
         self._answer_of(self._stub.DeleteProject, request)
 
     def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
-        """Give a caller a role in a project, which replaces an earlier role."""
+        """Give a caller a role in a project, in place of any earlier role."""
         request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
         return self._answer_of(self._stub.SetMember, request)
 

@@ -24,10 +24,10 @@ def answer_of(
     address: str,
     metadata: Callable[[], Metadata],
 ) -> T:
-    """Return the answer to a request. `metadata` gives the metadata of each try.
+    """Make the call, and return its answer. `metadata` is called before each try, and returns its metadata.
 
-    If a limit refuses the call, this waits for the time that the service names, and repeats the call. All of
-    this happens within `timeout` seconds. Raises TrainingServiceError.
+    If a limit refuses the call, this function waits for the time that the service names, and repeats the
+    call. All tries and pauses together take at most `timeout` seconds. Raises TrainingServiceError.
     """
     retry, left = LimitRetry(timeout), timeout
     while True:

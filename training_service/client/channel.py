@@ -54,13 +54,13 @@ _SERVICE_CONFIG: dict[str, Any] = {
 _SERVICE_CONFIG_OF_REPLICAS = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
 
 _OPTIONS: list[tuple[str, str | int]] = [
-    # The first option also bounds one attempt to connect: an address that drops packets fails after 2 s.
-    # gRPC's default is 20 s.
+    # This option is also the time limit of one attempt to connect: an address that drops packets fails after
+    # 2 s. gRPC's default is 20 s.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A quiet stream notices within six minutes that the server's machine is gone. Servers with default
-    # settings close connections that send pings more often than every five minutes.
+    # With pings, a stream without messages ends within six minutes after the server's machine is gone.
+    # Servers with default settings close connections that send pings more often than every five minutes.
     ("grpc.keepalive_time_ms", 330_000),
     ("grpc.http2.ping_timeout_ms", 20_000),  # keepalive_timeout_ms has no effect in gRPC 1.85
     ("grpc.http2.max_pings_without_data", 0),

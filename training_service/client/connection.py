@@ -1,6 +1,7 @@
 """The address of the service, and the encryption of connections to it.
 
-For each value, the first given source counts: argument, environment variable, configuration file.
+Each value comes from the first of these sources that has it: argument, environment variable, configuration
+file.
 """
 
 import os
@@ -80,7 +81,7 @@ def connection(
     key: str | os.PathLike[str] | None = None,
     server_name: str | None = None,
 ) -> Connection:
-    """Find the connection. Raises InvalidRequest if the configuration file cannot be used.
+    """Return the connection to use. Raises InvalidRequest if the configuration file cannot be used.
 
     The file is `training-service/client.toml` in XDG_CONFIG_HOME, or in `~/.config` without it. The file's
     values for TLS belong to the file's address, so they are not used for another address.
@@ -97,8 +98,9 @@ def connection(
 
 
 def project_or_default(project: str | None) -> str:
-    """Return the given project, or else the project in TRAINING_PROJECT, or else "": the caller's default
-    project.
+    """Return the given project; if it is None, the project in the variable TRAINING_PROJECT.
+
+    Without either, return "", which stands for the caller's default project.
     """
     return os.environ.get(PROJECT_VARIABLE, "") if project is None else project
 

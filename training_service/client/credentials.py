@@ -1,9 +1,9 @@
 """The token that calls carry, and its sources.
 
-The first given source counts: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE, the
-credentials that `trainctl login` stored, and the operator's token of a service on this machine. The
-operator's token is only for clients without a certificate. The token is read again for each call, so a
-replaced token is used at once.
+It comes from the first of these sources that has it: argument, TRAINING_SERVICE_TOKEN, the file in
+TRAINING_SERVICE_TOKEN_FILE, the credentials that `trainctl login` stored, and the operator's token of a
+service on this machine. The operator's token is only for clients without a certificate. The token is read
+again for each call, so a replaced token is used at once.
 """
 
 import ipaddress
@@ -120,9 +120,10 @@ def stored_tokens() -> dict[str, str]:
 
 
 def store_token(address: str, token: str | None) -> bool:
-    """Store the token of an address, or remove it. Return whether one was stored before.
+    """Store the token of an address; None removes it.
 
-    Only this user can read the file.
+    Return whether a token of the address was stored before. Only this user can read the file in which tokens
+    are stored.
     """
     path = credentials_path()
     with _locked(path):
@@ -167,7 +168,7 @@ def _operator_token(address: str) -> str | None:
             return None
         token, place, *_ = path.read_text().splitlines()
     except (OSError, ValueError):
-        return None  # there is none, or it is not for this user
+        return None  # there is no such file, or this user may not read it
     return token if place.rpartition(":")[2] == address.rpartition(":")[2] else None
 
 

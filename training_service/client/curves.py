@@ -30,11 +30,11 @@ class Curve:
     steps: Sequence[int]
     values: Sequence[float]
     slow: Sequence[tuple[int, Slow]] = ()
-    """The slow ranks, each with an index into `steps`: the step since which the rank is slow."""
+    """The slow ranks. Before each stands an index into `steps`: the step since which the rank is slow."""
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
-        """Yield the parts between values that are NaN or infinite: their steps and values."""
+        """Yield the steps and values of each part of the curve that has no NaN or infinite value."""
         points = zip(self.steps, self.values, strict=True)
         for is_finite, group in groupby(points, key=lambda point: math.isfinite(point[1])):
             if is_finite:
@@ -61,9 +61,10 @@ def slow_ranks(status: GetTrainingStatusResponse) -> list[Slow]:
 def curves_by_metric(
     found: Mapping[str, Iterable[MetricSeries]], slow: Mapping[str, Sequence[Slow]] | None = None
 ) -> dict[str, list[Curve]]:
-    """Return the curves of each metric, given each job's series and slow ranks by its label.
+    """Return the curves of each metric.
 
-    A slow rank is marked at the first point after it became slow, or at the last point if there is none.
+    `found` has the series of each job, by its label; `slow` its slow ranks. A slow rank is marked at the
+    first point after it became slow, or at the last point if there is none.
     """
     curves: dict[str, list[Curve]] = {}
     for label, all_series in found.items():
@@ -100,8 +101,9 @@ def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
 
 
 def _without_repeated_steps(points: Iterable[MetricPoint]) -> list[MetricPoint]:
-    """If a step was repeated, keep the later point: an attempt that resumes from a checkpoint repeats some
-    steps.
+    """Return the points without those that a later attempt has replaced.
+
+    An attempt that resumes from a checkpoint repeats some steps; its points replace earlier ones.
     """
     kept: list[MetricPoint] = []
     for point in points:

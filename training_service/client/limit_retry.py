@@ -1,6 +1,6 @@
 """Repeats calls that a limit of the service refused, at the time that the service names.
 
-Such a call has done nothing, so it can always be repeated.
+A refused call has done nothing, so it can always be repeated.
 """
 
 import random
@@ -25,7 +25,8 @@ class LimitRetry:
     def pause_after(self, error: ResourceExhausted) -> float:
         """Return the seconds until the next try.
 
-        Raises `error` if the service names no time, or if the call's own time is up before then.
+        Raises `error` if the service names no time for the next try, or if the call times out before that
+        time.
         """
         if error.retry_after is None or error.retry_after >= self.time_left():
             raise error

@@ -34,14 +34,14 @@ class AsyncPrograms:
         metadata: Callable[[Metadata], Metadata],
         timeout: float,
     ) -> None:
-        """`metadata` adds the current token to the metadata of a call."""
+        """`metadata` returns the given metadata of a call with the current token added."""
         self._stub = ProgramServiceStub(channel)
         self._address = address
         self._metadata = metadata
         self._timeout = timeout
 
     async def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
-        """Send the files that the service lacks.
+        """Upload the tree: send the manifest and the files that the service lacks.
 
         If the connection breaks, this connects again, and sends only the content that has not arrived. Raises
         Unavailable if the service does not answer the first call for about 3 s, or a later call for about 20
@@ -74,7 +74,7 @@ class AsyncPrograms:
     async def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
         """Upload the changes of a revision as a separate tree.
 
-        Return the part of a request that describes the changes.
+        Returns the part of a request that names this tree and the numbers of changed lines.
         """
         with TemporaryDirectory() as folder:
             (Path(folder) / CHANGES).write_bytes(revision.changes)

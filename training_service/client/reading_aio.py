@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AsyncJobReader:
-    """The part of a client that reads jobs. It has the connection, which the other parts share."""
+    """The part of a client that reads jobs. It owns the connection, which the client's other parts share."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AsyncJobReader:
         patience: float,
         project: str,
     ) -> None:
-        """For the options see `AsyncTrainingClient`."""
+        """The options are those of `AsyncTrainingClient`."""
         self.address = address
         self.project = project
         self._channel = channel
@@ -91,13 +91,14 @@ class AsyncJobReader:
         tags: Iterable[str] = (),
         before_job: int = 0,
     ) -> AsyncIterator[GetTrainingStatusResponse]:
-        """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
+        """Yield jobs, newest first.
 
-        `since` (inclusive) and `until` (exclusive) bound the time of submission; times without a time zone
-        are local times. With `mine`, only the caller's own jobs are listed. Only jobs with all of the `tags`
-        are listed and, with `before_job`, only jobs with lower ids. The jobs are from the client's project
-        or, with `all_projects`, from every project in which the caller has a role. They are fetched page by
-        page, each page when the iteration reaches it. A `page_size` of 0 leaves the size to the service.
+        The options select jobs by status, beginning of the name, algorithm and submitter. `since` (inclusive)
+        and `until` (exclusive) bound the time of submission; times without a time zone are local times. With
+        `mine`, only the caller's own jobs are listed. Only jobs with all of the `tags` are listed and, with
+        `before_job`, only jobs with lower ids. The jobs are from the client's project or, with
+        `all_projects`, from every project in which the caller has a role. They are fetched page by page, each
+        page when the iteration reaches it. A `page_size` of 0 leaves the size to the service.
         """
         request = requests.jobs(
             statuses,
@@ -121,10 +122,10 @@ class AsyncJobReader:
             request = requests.next_page(request, page.next_page_token)
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
-        """Yield the current status, then the new one at every change, until the job has ended.
+        """Yield the current status of the job, then the new status at every change, until the job has ended.
 
-        A slow reader misses some statuses, but never the last. If the service goes away, this connects
-        again, and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
+        A slow reader misses some statuses, but never the last. If the service goes away, this connects again,
+        and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
         """
         return self._watch(job_id, timeout=None)
 
@@ -240,7 +241,7 @@ class AsyncJobReader:
     async def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
         """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.
 
-        Without a `project`, the caller's role in its default project decides whether the call is allowed.
+        The caller needs a role in `project` or, without a project, in its default project.
         """
         return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 
@@ -300,9 +301,10 @@ class AsyncJobReader:
     async def _messages(
         self, begin: Callable[[], Any], seconds: float | None = None
     ) -> AsyncGenerator[Any, None]:
-        """Yield the messages of the stream that `begin` opens; retry it until its first message.
+        """Yield the messages of the stream that `begin` opens.
 
-        If a limit refuses the stream, it is tried again for `seconds`. None: for `patience`.
+        If the stream fails before its first message, retry it. If a limit refuses the stream, it is retried
+        for `seconds`; if that is None, for `patience` seconds.
         """
         retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:

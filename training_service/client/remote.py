@@ -22,7 +22,7 @@ RUNNER = "_run_function.py"
 
 
 class Remote(Generic[P, R]):
-    """A function that can run as a job, too. Calling it runs it here."""
+    """A function that can also run as a job. A plain call runs it in this process."""
 
     def __init__(
         self, function: Callable[P, R], folder: str | Path | None, options: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Remote(Generic[P, R]):
         self._options = options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here."""
+        """Run the function in this process."""
         return self._function(*args, **kwargs)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> int:

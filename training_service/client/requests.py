@@ -49,7 +49,11 @@ R = TypeVar("R")
 
 
 def _validated(build: Callable[P, R]) -> Callable[P, R]:
-    """Raise InvalidRequest for values that protobuf cannot encode: job ids over 32 bits, lone surrogates."""
+    """Decorate a function that builds a message: it raises InvalidRequest for values that protobuf cannot
+    encode.
+
+    Such values are job ids of more than 32 bits, and texts with lone surrogates.
+    """
 
     @wraps(build)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,13 +66,19 @@ def _validated(build: Callable[P, R]) -> Callable[P, R]:
 
 
 def encoded(build: Callable[[], R]) -> R:
-    """Build a message. Raises InvalidRequest for a value that protobuf cannot encode."""
+    """Return the message that `build` makes.
+
+    Raises InvalidRequest for a value that protobuf cannot encode.
+    """
     return _validated(build)()
 
 
 @_validated
 def in_project(project: str) -> Metadata:
-    """Return the metadata that names the project of new jobs and of lists; "" is the caller's default."""
+    """Return the metadata that names the project of new jobs and of lists.
+
+    It is empty for "", the caller's default.
+    """
     if not project.isascii() or not project.isprintable():
         raise ValueError(f"project: {project!r} is not allowed: use lower-case letters, digits and -")
     return (("x-project", project),) if project else ()
@@ -101,7 +111,10 @@ def train(
     expected: timedelta | None = None,
     flavor: str = "",
 ) -> TrainRequest:
-    """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
+    """Build the request that submits a job.
+
+    If `request_key` is None, it gets a new key, so sending it twice is harmless.
+    """
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     if instances is not None:
         if INSTANCES_PARAMETER in texts:
@@ -144,7 +157,7 @@ def program(
     image: str = "",
     changes: ProgramChanges | None = None,
 ) -> Program:
-    """Build the program of a submission."""
+    """Build the part of a submission that describes the program."""
     check_command(command)
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
     return Program(
@@ -172,10 +185,11 @@ def changed(
     command: Sequence[str] | None = None,
     environment: Parameters | None = None,
 ) -> TrainRequest:
-    """Build a request with these changes; None changes nothing. By default, it gets a new request key.
+    """Return the request with these changes.
 
-    `command` and `environment` are for uploaded programs only. The only parameters of uploaded programs are
-    those of the group. Raises InvalidRequest for the wrong kind of change.
+    Options that are None change nothing, but it gets a new request key. `command` and `environment` are for
+    uploaded programs only. The only parameters of uploaded programs are those of the group. Raises
+    InvalidRequest for the wrong kind of change.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
@@ -340,7 +354,7 @@ def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
 
 @_validated
 def queue_snapshot(project: str) -> GetQueueSnapshotRequest:
-    """Build the request for the queue."""
+    """Build the request for a snapshot of the queue."""
     return GetQueueSnapshotRequest(project=project)
 
 

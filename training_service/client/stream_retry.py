@@ -1,8 +1,8 @@
 """Retries of a stream until its first message, as plain calls are retried.
 
-gRPC's own retries of streams are off: after the last of them has failed, its blocking client waits for a
-message forever (seen with 1.85). After the first message, only the reader knows how to continue, so errors
-are passed on.
+gRPC's own retries of streams are off: after its last retry has failed, its blocking client waits for a
+message forever (seen with gRPC 1.85). After the first message, only the reader knows how to continue, so
+errors are passed on.
 """
 
 import random
@@ -18,7 +18,7 @@ class StreamRetry:
     """The retries of one stream, from its first try to its first message."""
 
     def __init__(self, seconds: float) -> None:
-        """If a limit refuses the stream, try again for at most `seconds`."""
+        """`seconds` is the longest time for retries of a stream that a limit refuses."""
         self._pauses = iter(PAUSES)
         self._seconds = seconds
         self._limit: LimitRetry | None = None

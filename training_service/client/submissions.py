@@ -11,8 +11,9 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words of `submit` or `run` with its options, and the parts of the request that have no
-    option. The job is submitted to `project`. Empty: to the caller's default project.
+    """Return the words of the trainctl command that submits the request, and the fields that have no option.
+
+    The command submits to `project`; if that is empty, to the caller's default project.
     """
     job, program = request.metadata, request.program
     words = ["run", "--tree", program.tree] if request.HasField("program") else ["submit", job.algorithm]
@@ -56,13 +57,18 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
 
 
 def _command_words(command: Sequence[str]) -> list[str]:
-    """Return the command as `run` reads it: `run` drops a `--` before the program, and one after it."""
+    """Return the command as arguments of `trainctl run`, which drops a `--` before the program, and one
+    after it.
+    """
     first, *arguments = command or [""]
     return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]
 
 
 def joined(words: Iterable[str]) -> str:
-    """Join words to a line for a shell. Characters that are not printable are escaped, as bash reads them."""
+    """Return the words as a line for a shell.
+
+    Characters that are not printable are escaped in the way of bash.
+    """
     return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in words)
 
 

@@ -41,9 +41,9 @@ class TrainingClient(JobReader):
 
     `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
     the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if the variable is not set.
-    `timeout` bounds one call, including its retries, in seconds. `patience` is the time, in seconds, for
-    which `watch`, `wait` and `logs` try to connect again after the service went away. `project` is the
-    project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the
+    `timeout` is the longest time of one call in seconds, including its retries. `patience` is the time, in
+    seconds, for which `watch`, `wait` and `logs` try to connect again after the service went away. `project`
+    is the project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the
     caller's default project if the variable is not set.
 
     `ca` is a PEM file with the authorities of a service with TLS, or "system" for the authorities that gRPC
@@ -56,8 +56,8 @@ class TrainingClient(JobReader):
     `token`, or the first line of the file `token_file`, proves who is calling. Their defaults are the
     environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and the token that `trainctl
     login` stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
-    machine. `access` has the operations on tokens and projects. `catalog` has the operations on algorithms,
-    datasets and queues.
+    machine. The attribute `access` has the operations on tokens and projects, and `catalog` those on
+    algorithms, datasets and queues.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
     refuses is repeated at the time that the service names, within `timeout`, or within `patience` for
@@ -186,7 +186,7 @@ class TrainingClient(JobReader):
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
 
-            client.run(["python", "train.py", "--lr", "0.1"], instances=3)
+        client.run(["python", "train.py", "--lr", "0.1"], instances=3)
 
         Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
         are left out. Each instance starts in a copy of its own. The command is run without a shell;
@@ -196,8 +196,8 @@ class TrainingClient(JobReader):
         allows on Docker or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job.
         By default, it is the commit of the folder, and the changes of tracked files since the commit are
-        recorded, too. `on_progress` is called with the number of bytes that were sent, and of bytes to send
-        in all. The other options are those of `submit`.
+        recorded, too. `on_progress` is called with the number of bytes sent so far, and the number of bytes
+        to send in all. The other options are those of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
@@ -258,12 +258,12 @@ class TrainingClient(JobReader):
         environment: Parameters | None = None,
         request_key: str | None = None,
     ) -> int:
-        """Queue a job with the same request as another, and return its id. The job's project stays.
+        """Queue a job with the same request as another, and return its id. Both jobs have the same project.
 
-        `parameters` are the parameters that get another value; None leaves a value as it is. Values that the
-        other job had by default stay as they were, even if the defaults have changed. `command` replaces the
-        command of an uploaded program, and `environment` has the program's variables that get another value.
-        For `request_key` see `submit`.
+        `parameters` are the parameters that get another value. Options that are None change nothing. Values
+        that the other job had by default stay as they were, even if the defaults have changed. `command`
+        replaces the command of an uploaded program, and `environment` has the program's variables that get
+        another value. For `request_key` see `submit`.
 
         Raises as `submit` does, and NotFound if there is no such job.
         """

@@ -46,7 +46,7 @@ class Pass(BaseModel):
 
     @property
     def key(self) -> Key:
-        """The pass without its time."""
+        """The kind, stage and micro-batch of the pass."""
         return self.kind, self.stage, self.micro_batch
 
 
@@ -112,7 +112,7 @@ class MeasuredPasses(BaseModel):
 
     @property
     def formula_text(self) -> str:
-        """The formula of `formula`."""
+        """The formula by which `formula` is computed, as text."""
         if self.schedule == "naive":
             return "1 - 1/k"
         if not self.flushed:
@@ -138,7 +138,7 @@ class Timeline:
 
     measured: MeasuredPasses
     boxes: tuple[Box, ...]
-    """In the order of ranks, and of the passes of each rank."""
+    """The passes, ordered by rank; those of a rank in the order in which it ran them."""
 
     @property
     def end(self) -> float:
@@ -161,10 +161,11 @@ class Timeline:
         return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]  # sums are rounded
 
     def _counted(self) -> tuple[float, float]:
-        """Return the time that counts, in seconds: the whole step, or the part between filling and draining.
+        """Return the begin and the end of the time in which idle time is counted, in seconds.
 
-        Without flushes, the passes are a piece of a training run. At its ends, some ranks have no passes,
-        since their passes belong to the steps before and after.
+        With flushes, it is the whole step. Without flushes, the passes are a piece of a training run. At the
+        ends of the piece, some ranks have no passes, since these belong to the steps before and after, so
+        only the time in between counts.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)
@@ -184,7 +185,10 @@ class Timeline:
 
 
 def read(pieces: Iterable[bytes], name: str = FILE) -> Timeline:
-    """Lay out the passes of a file. Raises ServerError with the first problem of its content."""
+    """Return the timeline of the passes in a file.
+
+    Raises ServerError with the first problem of the file's content.
+    """
     content = bytearray()
     for piece in pieces:
         content += piece
@@ -199,7 +203,10 @@ def read(pieces: Iterable[bytes], name: str = FILE) -> Timeline:
 
 
 def laid_out(measured: MeasuredPasses) -> Timeline:
-    """Start each pass as early as possible. Raises ValueError if the passes wait for each other."""
+    """Return the timeline in which each pass starts as early as possible.
+
+    Raises ValueError if the passes wait for each other in a circle.
+    """
     known = {each.key for of_rank in measured.passes for each in of_rank}
     ends: dict[Key, float] = {}
     boxes: list[list[Box]] = [[] for _ in measured.passes]

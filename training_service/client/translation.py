@@ -39,8 +39,8 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 
-# The beginnings of gRPC's error details if no server was reached. If gRPC changes this text, Unreachable
-# becomes plain Unavailable with a longer message.
+# If no server was reached, gRPC's error details begin with one of these texts. If gRPC changes them,
+# Unreachable becomes plain Unavailable with a longer message.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
 # Parts of gRPC's details if a handshake failed, and what they mean. The first entry that fits is used.
@@ -87,7 +87,7 @@ def translated_errors(address: str) -> Iterator[None]:
 
 @contextmanager
 def reading(stream: S, address: str) -> Iterator[S]:
-    """Translate the errors of a stream; cancel it if its reader leaves the block early."""
+    """Yield the stream, and translate its errors in the block. At the end of the block, cancel the stream."""
     try:
         with translated_errors(address):
             yield stream

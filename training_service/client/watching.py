@@ -1,8 +1,8 @@
-"""The state of a stream that survives a lost connection, the same for both clients.
+"""The state by which a stream continues after a lost connection, the same for both clients.
 
-WatchTraining starts with the current status, so a broken watch is simply started again. It may then miss an
-intermediate status, as any slow reader may. A repeated status is dropped. GetTrainingLogs continues after the
-last position.
+WatchTraining starts with the current status, so a broken watch is simply started again. The new watch may
+miss an intermediate status, as any slow reader may. A repeated status is dropped. GetTrainingLogs is started
+again with the last position that was received.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Watch:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def is_news(self, status: GetTrainingStatusResponse) -> bool:
-        """Store a status and return whether it differs from the previous one."""
+        """Store a new status, and return whether it differs from the previous one."""
         news = status != self._last
         self._last = status
         self._patience.heard()
@@ -111,7 +111,7 @@ class LogReading:
         self._patience = Patience(patience)
 
     def advance(self, chunk: GetTrainingLogsResponse) -> None:
-        """Make the request continue after this chunk."""
+        """Change the request so that it continues after this chunk."""
         self._patience.heard()
         following = GetTrainingLogsRequest()
         following.CopyFrom(self.request)

@@ -5,12 +5,12 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# The range is from a read of the SQLite store to the stop of a group.
+# From a read of the SQLite store, the fastest call, to the stop of a group, the slowest one.
 _OUTSIDE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class CallMetrics:
-    """Number of calls by result, and their durations."""
+    """Counts calls by result, and measures their durations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.answered = _Timed(
@@ -42,7 +42,10 @@ class CallMetrics:
         ).observe
 
     def refused(self, limit: str) -> None:
-        """Count a call that a limit refused. Limits are settings, so there are few."""
+        """Count a call that the limit of this setting refused.
+
+        There are few such settings, and so few label values.
+        """
         self._refused.labels(limit).inc()
 
 
@@ -65,7 +68,7 @@ class _Timed:
         self._of = cache(self._find)  # few label values, and finding their metrics takes longer than counting
 
     def observe(self, seconds: float, *labels: str) -> None:
-        """Count a call. The last label is the result."""
+        """Count a call and its duration. The last of the label values is the result."""
         calls, duration = self._of(*labels)
         calls.inc()
         duration.observe(seconds)

@@ -11,7 +11,9 @@ class CertificateState(Collector):
     """The expiry times of certificates, and whether replacements of them can be used."""
 
     def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
-        """`ends` returns the end of the certificate of each setting, `problems` counts unusable files."""
+        """`ends` returns when the certificate of each setting expires; `problems` returns the number of
+        unusable files.
+        """
         self._ends = ends
         self._problems = problems
 

@@ -19,7 +19,7 @@ _ENDS = [state for state in JobState if state.is_terminal]
 
 
 class JobMetrics:
-    """Counts changes of state."""
+    """Counts jobs by their changes of state, and measures the durations of their steps."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wait = Histogram(
@@ -96,7 +96,7 @@ class JobMetrics:
             if after.attempt == 1:
                 self._wait.observe(_seconds(before.submitted_at, now))
         elif after.state is JobState.RUNNING:
-            if before.history:  # empty if an earlier version launched the job
+            if before.history:  # it is empty if an earlier version of the service launched the job
                 self._launch.observe(_seconds(before.history[-1].at, now))
         elif before.state is JobState.RUNNING and before.started_at is not None:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))

@@ -1,4 +1,4 @@
-"""Lag of the event loop: the delay of a due timer. All other work is delayed by as much."""
+"""Lag of the event loop: how late it calls a due timer. All other work in the loop is as late."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ class LoopMetrics:
         )
 
     async def measure(self) -> None:
-        """Measure until cancelled."""
+        """Observe the lag of the event loop until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _PERIOD

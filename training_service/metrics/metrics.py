@@ -1,4 +1,4 @@
-"""All metrics in one place. Other modules report to it and do not depend on Prometheus."""
+"""All metrics in one place. Other modules report to this one, and do not depend on Prometheus."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,7 +24,8 @@ class Metrics:
     """The metrics of the service, with their own registry."""
 
     def __init__(self) -> None:
-        # Times of creation would double the number of series, and Prometheus does not read them.
+        # For each counter, the client would export its time of creation, too. Prometheus does not use these
+        # series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._calls = CallMetrics(self.registry)
@@ -51,11 +52,11 @@ class Metrics:
         self._calls.refused(limit)
 
     def observe_request(self, request: str, code: str, seconds: float) -> None:
-        """Count one request to the engine's API; see RequestObserver."""
+        """Count one request to the API of the engine; see RequestObserver."""
         self._calls.requested(seconds, request, code)
 
     def observe_outside(self, kind: str) -> OutsideObserver:
-        """Return an observer for calls to the "store" or the "backend"."""
+        """Return an observer for calls to `kind`: "store" or "backend"."""
 
         def observe(operation: str, result: Result, seconds: float) -> None:
             self._calls.went_outside(seconds, kind, operation, result)
@@ -67,32 +68,31 @@ class Metrics:
         self._jobs.saved(before, after)
 
     def observe_leading(self, leads: bool) -> None:
-        """Show whether this replica leads."""
+        """Set the metric that says whether this replica leads."""
         self._leader.set(leads)
 
     def observe_store(
         self, store: QueueView, capacity: Callable[[], int], projects: Callable[[], Collection[str]] = tuple
     ) -> None:
-        """Show the jobs in the store at each scrape. Call it in the store's event loop.
+        """Export the numbers of jobs in the store at each scrape. Call it in the store's event loop.
 
-        `capacity` returns the number of instances that may run at present.
-
-        `projects` returns the names of the projects, which bound the values of the label `project`.
+        `capacity` returns the number of instances that may run at present. `projects` returns the names of
+        the projects, which bound the values of the label `project`.
         """
         self.registry.register(StoredJobs(store, capacity, projects, asyncio.get_running_loop()))
 
     def observe_watch(self, silent_seconds: Callable[[], float | None]) -> None:
-        """Show how long the engine's watch has been silent; see Opened.silent_seconds."""
+        """Export how long the engine's watch has been silent; see Opened.silent_seconds."""
         self.registry.register(WatchState(silent_seconds))
 
     def observe_certificates(
         self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]
     ) -> None:
-        """Show the state of certificates; see CertificateState."""
+        """Export the state of certificates; see CertificateState."""
         self.registry.register(CertificateState(ends, problems))
 
     def observe_catalog(self, problem: Callable[[], str]) -> None:
-        """Show whether the configured catalog has a problem; see DeclaredCatalog.problem."""
+        """Export whether the configured catalog has a problem; see DeclaredCatalog.problem."""
         gauge = Gauge(
             "training_service_catalog_problems",
             "1 if the catalog of the configuration has changed and cannot be used; the previous one stays in "
@@ -102,12 +102,12 @@ class Metrics:
         gauge.set_function(lambda: float(bool(problem())))
 
     async def observe_loop(self) -> None:
-        """Measure the event loop until cancelled."""
+        """Measure the lag of the event loop until cancelled."""
         await self._loop.measure()
 
     @contextmanager
     def observing(self, tracker: Tracker) -> Iterator[None]:
-        """Show the state of the tracker within this context."""
+        """Export the state of the tracker within this context."""
         self._tracker.tracker = tracker
         try:
             yield

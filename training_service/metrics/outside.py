@@ -25,7 +25,7 @@ class Result(StrEnum):
 
 
 class OutsideObserver(Protocol):
-    """Called after every call."""
+    """A function that is called after each call to a store or a backend."""
 
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
         """`operation` is the name of the method, such as "update"."""
@@ -33,7 +33,8 @@ class OutsideObserver(Protocol):
 
 
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
-    """Return the target, with `observe` called after each call of a coroutine method of the protocol.
+    """Return a wrapper of `target` that calls `observe` after each call of a coroutine method of the
+    protocol.
 
     A method that returns a watch counts as called once the snapshot is complete. Later changes do not count.
     """

@@ -49,11 +49,13 @@ class _Handler(WSGIRequestHandler):
     timeout = _SILENCE_SECONDS  # a silent connection is closed after this time
 
     def log_message(self, *_: Any) -> None:
-        """Log no requests."""
+        """Do nothing, so that requests are not logged."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with a bounded number of connections and threads, to protect the service's descriptors."""
+    """A server with a limited number of connections and threads, so that the service keeps file
+    descriptors.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -72,7 +74,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             return
         try:
             super().process_request(request, client_address)
-        except BaseException:  # for example, no thread can be started
+        except BaseException:  # for example, if no thread can be started
             self._places.release()
             raise
 

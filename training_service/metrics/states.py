@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STORE_SECONDS = 1.0
 MOST_PROJECTS = 100
-"""Projects with a label of their own, in the order of their names."""
+"""The number of projects that have a label of their own: the first ones by name."""
 MOST_MACHINES = 20
 OTHERS = "other projects"
 """The label of the jobs of all other projects together. It is not the name of a project."""
@@ -113,7 +113,7 @@ class StoredJobs(Collector):
 
 
 class TrackerState(Collector):
-    """The state of the tracker, in the replica that leads. Other replicas show nothing."""
+    """The state of the tracker, in the replica that leads. Other replicas export nothing."""
 
     tracker: Tracker | None = None
 
@@ -170,7 +170,7 @@ class TrackerState(Collector):
 
 
 class WatchState(Collector):
-    """Measures how long the watch of pods has been silent, once it has reported something."""
+    """Exports how long the watch of pods has been silent, once the watch has reported something."""
 
     def __init__(self, silent_seconds: Callable[[], float | None]) -> None:
         self._silent_seconds = silent_seconds

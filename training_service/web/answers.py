@@ -53,7 +53,9 @@ class FormTooOld(TrackerError):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure for an error that is raised on purpose; None for any other error."""
+    """Return the failure that a page shows for the error; None if the service did not raise the error on
+    purpose.
+    """
     if isinstance(error, PageNotFound):
         return _failure(grpc.StatusCode.NOT_FOUND, str(error))
     if isinstance(error, FormTooOld):
@@ -71,7 +73,10 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def internal(request_id: str) -> Failure:
-    """Return the failure for an error of the service itself. Its log has the reason."""
+    """Return the failure for an error of the service itself.
+
+    The page has no reason; the service's log has it.
+    """
     message = f"the service's log has the reason under request id {request_id}"
     return _failure(grpc.StatusCode.INTERNAL, message)
 

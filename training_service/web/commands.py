@@ -15,13 +15,13 @@ def trainctl(*words: str) -> str:
 
 
 def submit_line(request: pb.TrainRequest, project: str) -> str:
-    """Return the command of trainctl that makes the same request."""
+    """Return the command of trainctl that sends the request in the project."""
     words, _ = words_of(request, project)
     return trainctl(*words)
 
 
 def grpcurl_line(call: str, message: Any, address: str, project: str = "", *, is_encrypted: bool) -> str:
-    """Return the command that makes a call of the API with grpcurl."""
+    """Return the grpcurl command that makes the call `call` of training.TrainingService."""
     content = json.dumps(MessageToDict(message, preserving_proto_field_name=True))
     header = ["-H", f"x-project: {project}"] if project else []
     unencrypted = [] if is_encrypted else ["-plaintext"]

@@ -25,10 +25,10 @@ Row = tuple[int, float, str, float]
 
 
 def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield the path and the content of a file for each attempt.
+    """Yield the path and the content of an event file for each attempt in `series`.
 
-    TensorBoard shows each file as a separate run. So steps that an attempt has repeated are not mixed with
-    the steps of the attempt before.
+    TensorBoard shows each file as a separate run. So if an attempt repeats steps of the previous attempt, the
+    two are not mixed. `run` is the name of the run.
     """
     rows: dict[int, list[Row]] = {}
     for each in series:
@@ -42,7 +42,10 @@ def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str,
 
 
 def content_of(rows: Sequence[Row]) -> Iterator[bytes]:
-    """Yield the content of a file in pieces. Neighbours with the same step and time share an event."""
+    """Yield the content of an event file in pieces.
+
+    Adjacent rows with the same step and time share an event.
+    """
     piece = bytearray(record(_time(rows[0][1]) + _field(3, _VERSION)))
     for (step, at), group in groupby(rows, key=lambda row: row[:2]):
         values = b"".join(_field(1, _scalar(name, value)) for _, _, name, value in group)
@@ -54,7 +57,7 @@ def content_of(rows: Sequence[Row]) -> Iterator[bytes]:
 
 
 def record(message: bytes) -> bytes:
-    """Return a message as a record of a file."""
+    """Return the record of an event file with this message."""
     length = struct.pack("<Q", len(message))
     return length + struct.pack("<I", masked(length)) + message + struct.pack("<I", masked(message))
 
@@ -66,7 +69,10 @@ def masked(content: bytes) -> int:
 
 
 def crc32c(content: bytes) -> int:
-    """Return the CRC-32C (Castagnoli). The standard library has only a CRC-32 of another polynomial."""
+    """Return the CRC-32C (Castagnoli) of the content.
+
+    The CRC-32 of the standard library has another polynomial.
+    """
     checksum, table = 0xFFFFFFFF, _TABLE
     for byte in content:
         checksum = table[(checksum ^ byte) & 0xFF] ^ checksum >> 8
@@ -86,7 +92,7 @@ _TABLE: Final = tuple(map(_entry, range(256)))
 
 
 def _scalar(name: str, value: float) -> bytes:
-    # NaN is kept: comparisons with it are false.
+    # NaN stays NaN, since `NaN > _LARGEST` is false.
     single = math.copysign(math.inf, value) if abs(value) > _LARGEST else value
     return _field(1, name.encode()) + b"\x15" + struct.pack("<f", single)
 

@@ -25,7 +25,7 @@ _TIMES: Final = ("since", "until")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The fields of the form above the list, and the page."""
+    """The values of the filter form above a list of jobs, and the page that is shown."""
 
     states: tuple[JobState, ...] = ()
     texts: Mapping[str, str]
@@ -35,9 +35,9 @@ class Wanted:
     size: int = PAGE
 
     def where(self, caller: Caller) -> JobFilter:
-        """Return the filter for the operation.
+        """Return the filter with which the caller's jobs are listed.
 
-        Without a project, it is for all projects of the caller. Raises InvalidField.
+        If the form names no project, the filter has all projects of the caller. Raises InvalidField.
         """
         texts = self.texts
         return JobFilter(
@@ -51,12 +51,15 @@ class Wanted:
         )
 
     def in_form(self, name: str) -> str:
-        """Return a time in the format of its input field, in UTC. Raises InvalidField."""
+        """Return the time "since" or "until" in UTC, in the format of its input field.
+
+        Raises InvalidField.
+        """
         moment = _moment(name, self.times[name])
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if moment else ""
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return the filter as fields of a form."""
+        """Return the names and values of the form's fields; fields with their default are left out."""
         pairs = [("state", str(state)) for state in self.states]
         pairs += [(name, text) for name, text in self.texts.items() if text]
         pairs += [("tag", tag) for tag in self.tags]
@@ -66,7 +69,10 @@ class Wanted:
         return pairs
 
     def query(self, *, before: int | None = None) -> str:
-        """Return the filter as the query of a URL, on the page before this job."""
+        """Return the filter as the query of a URL.
+
+        With `before`, its page begins after the job with this id.
+        """
         pairs = self.pairs()
         if before is not None:
             pairs.append(("before", str(before)))
@@ -74,7 +80,7 @@ class Wanted:
 
     @property
     def is_narrow(self) -> bool:
-        """Return whether the filter leaves out any job."""
+        """Return whether any field of the filter differs from its default."""
         return bool(self.query())
 
 

@@ -22,7 +22,7 @@ _WITHOUT_LENGTH: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a lane, in percent of the width."""
+    """A part of a lane. Its left edge and its width are in percent of the lane's width."""
 
     left: float
     width: float
@@ -32,7 +32,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A job."""
+    """The line of the picture that shows one job."""
 
     job: SeenJob
     instances: int
@@ -66,7 +66,7 @@ class _Times:
 
 
 def gantt_of(snapshot: QueueSnapshot) -> Gantt:
-    """Return the picture of a queue. Running jobs come first, then the reserved starts in their order."""
+    """Return the picture of a queue. Running jobs come first, then waiting jobs by their reserved starts."""
     now = snapshot.taken_at.timestamp()
     timed = [(times, job) for job in snapshot.jobs if (times := _times_of(job, now)) is not None]
     timed.sort(key=lambda each: (each[0].is_reserved, each[0].begin))

@@ -25,7 +25,7 @@ _END: Final = object()
 
 
 class Closing(Exception):
-    """The service stops."""
+    """Raised in a stream when the service stops."""
 
 
 class LivePages:
@@ -58,7 +58,10 @@ class LivePages:
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def wait(self, awaited: Awaitable[T], seconds: float = _QUIET_SECONDS) -> T | None:
-        """Return the result, or None if it does not come in time. Raises Closing when the service stops."""
+        """Return the result of `awaited`; None if it takes longer than `seconds`.
+
+        Raises Closing when the service stops.
+        """
         try:
             async with asyncio.timeout(0 if self._closing else seconds) as waiting:
                 self._waiting.add(waiting)
@@ -76,14 +79,17 @@ class LivePages:
     async def each(
         self, items: AsyncGenerator[T, None], pause: float = 0.0
     ) -> AsyncGenerator[T | None, None]:
-        """Yield the items, at most one in `pause` seconds, and None after a quiet time. Closes `items`."""
+        """Yield the items, at most one in `pause` seconds.
+
+        Yield None if no item came for a while. Closes `items`.
+        """
         loop = asyncio.get_running_loop()
         coming: asyncio.Future[Any] | None = None
         try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(items, _END))
                 at = loop.time()
-                # Shielded, since a generator that is cancelled would end.
+                # The shield keeps a timeout from cancelling `anext`, which would end the generator.
                 item = await self.wait(asyncio.shield(coming))
                 if item is _END:
                     return
@@ -116,7 +122,7 @@ class LivePages:
         except TimeoutError:
             if not session.expired():
                 log.exception("a stream of a page failed")
-        except Exception:  # any error: the answer has begun, so the page cannot get another one
+        except Exception:  # the answer has begun, so no error page can replace it
             log.exception("a stream of a page failed")
         finally:
             self._open -= 1
@@ -128,6 +134,6 @@ QUIET: Final = ": quiet\n\n"
 
 
 def event(name: str, data: str) -> str:
-    """Return an event with its data, which may have several lines."""
+    """Return the text of a server-sent event. `data` may have several lines."""
     lines = "".join(f"data: {line}\n" for line in _LINE_END.split(data))
     return f"event: {name}\n{lines}\n"

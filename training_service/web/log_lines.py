@@ -44,12 +44,12 @@ class Part:
     """The number of the attempt. 0: the last attempt."""
     lines: int = LINES
     at: str = ""
-    """The time of the first line; "start"; empty: the last lines."""
+    """The time of the first line, or "start" for the beginning of the log. Empty: the last lines."""
     find: str = ""
     wrap: bool = False
 
     def request(self, attempt: int) -> LogRequest:
-        """Return the request for this part. Raises InvalidField."""
+        """Return the request that reads this part of the attempt's log. Raises InvalidField."""
         begun = LogRequest(rank=self.rank or 0, all_ranks=self.rank is None, attempt=attempt)
         if not self.at:
             return begun if self.find else replace(begun, tail_lines=self.lines)
@@ -61,7 +61,7 @@ class Part:
         return replace(begun, position=str(Position(attempt, {self.rank: before})))
 
     def pairs(self, **changes: str) -> list[tuple[str, str]]:
-        """Return the part as fields of a URL, with changes."""
+        """Return the part as names and values for a URL. `changes` replace values of the part."""
         fields = {
             "rank": "all" if self.rank is None else str(self.rank),
             "attempt": str(self.attempt) if self.attempt else "",
@@ -106,7 +106,10 @@ class Read:
 
 
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
-    """Read the lines of a part. Its memory is bounded."""
+    """Read the lines of a part from pieces of the log.
+
+    If the part is large, it keeps only some of the lines.
+    """
     kept: deque[Line] = deque()
     size, searched, position, is_cut = 0, 0, "", False
     wanted = part.find.casefold()
@@ -129,7 +132,7 @@ async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
 
 
 def lines_of(piece: LogPiece) -> Iterator[Line]:
-    """Return the lines of a piece.
+    """Yield the lines of a piece.
 
     A line that consists of several records is shown once, at its first record.
     """
@@ -147,9 +150,9 @@ def lines_of(piece: LogPiece) -> Iterator[Line]:
 
 
 def shown(text: str) -> str:
-    """Return a line without escapes of terminals.
+    """Return a line without escape sequences for terminals, and shortened if it is very long.
 
-    If a progress bar overwrites its line, only the last version stays.
+    If a progress bar has overwritten the line, return only the last version.
     """
     text = _ESCAPES.sub("", text.rstrip("\r\n"))
     text = text.rpartition("\r")[2] if "\r" in text else text

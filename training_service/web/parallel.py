@@ -22,7 +22,7 @@ _NOT_SET: Final = "not set"
 
 @dataclass(frozen=True, slots=True)
 class AxisLabel:
-    """A text beside an axis."""
+    """A value beside an axis."""
 
     place: float
     """Percent of the height, from the top."""
@@ -31,7 +31,7 @@ class AxisLabel:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A parameter, or the metric."""
+    """The axis of a parameter or of the metric."""
 
     name: str
     place: float
@@ -42,7 +42,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A job. Its points are in a square of 100."""
+    """The line of a job. The coordinates of its points are from 0 to 100."""
 
     job: Job
     points: str
@@ -69,7 +69,7 @@ class Parallel:
     names: Sequence[str]
     """The parameters that differ."""
     metric: str
-    """Empty: no job has a metric."""
+    """The metric of the last axis. Empty: no job has a metric."""
     metrics: Sequence[str]
     """All metrics that may be chosen."""
     axes: Sequence[Axis]
@@ -125,7 +125,7 @@ def _differing(parameters: Collection[Mapping[str, str]]) -> list[str]:
 
 
 class _Scale:
-    """Heights of values: numbers on a line, which may be logarithmic, or words beside each other."""
+    """Heights of values on an axis: numbers on a linear or logarithmic scale, or words at equal distances."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         numbers = [_number(text) for text in texts]
@@ -167,7 +167,7 @@ def _number(text: str) -> float | None:
 
 
 def _metrics(jobs: Sequence[Job]) -> list[str]:
-    """Return the metrics. Metrics that more jobs have come first."""
+    """Return the names of the jobs' metrics. Metrics that more jobs have come first."""
     counts: dict[str, int] = {}
     for job in jobs:
         for name in job.progress.metrics if job.progress else ():
@@ -176,7 +176,7 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
 
 
 def _usual(metrics: Sequence[str]) -> str:
-    """Return the metric that most likely says how good a job is."""
+    """Return the first metric with a usual name of quality, such as "loss"; without one, the first metric."""
     for part in _USUAL:
         for name in metrics:
             if part in name.lower():

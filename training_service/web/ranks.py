@@ -38,7 +38,7 @@ class Ranks:
 
 
 def ranks_of(job: Job) -> Ranks:
-    """Return the ranks that are shown."""
+    """Return the job's ranks that the page shows."""
     group = job.allocated_group
     roles = group.role_of_ranks
     nodes = job.allocation.nodes if job.allocation else ()
@@ -58,7 +58,10 @@ def ranks_of(job: Job) -> Ranks:
 
 
 def _paces(job: Job) -> Mapping[int, RankPace]:
-    """Return the pace of each rank, taken from the rank's process with the fewest steps."""
+    """Return the pace of each rank by number.
+
+    If a rank has several processes, it is that of the slowest one.
+    """
     processes = job.allocated_group.trainers.processes
     found: dict[int, RankPace] = {}
     for pace in job.progress.ranks if job.progress else ():

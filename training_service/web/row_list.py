@@ -9,20 +9,20 @@ _EMPTY: Final = '<tr class="empty"><td colspan="11">No jobs match.</td></tr>\n'
 
 
 class RowList:
-    """One version of a list, and the event that leads to it from the previous one. Viewers share both."""
+    """One version of a list, and the event that changes the previous version into it. Viewers share both."""
 
     def __init__(self, rows: Mapping[int, str]) -> None:
-        """`rows` are the texts by job, in their order: by id, the newest first."""
+        """`rows` has the HTML of each row by the id of its job, the newest job first."""
         self.rows = rows
         self._text = whole(rows)
         self.digest = digest_of(self._text)
         self._after: tuple[str, bytes] = ("", b"")
-        """The digest of a version, and the event after it."""
+        """The digest of an earlier version, and the event that changes it into this one."""
 
     def event_after(self, before: "RowList | None") -> bytes:
-        """Return the event for a browser that shows the version `before`.
+        """Return the event that changes the version `before` into this one.
 
-        None: the browser shows another list, or no list.
+        `before` is None if the browser shows another list, or no list.
         """
         wanted = before.digest if before is not None else ""
         if self._after[0] != wanted or not self._after[1]:
@@ -39,12 +39,15 @@ class RowList:
 
 
 def whole(rows: Mapping[int, str]) -> str:
-    """Return the text of all rows."""
+    """Return the HTML of all rows."""
     return "".join(rows.values()) or _EMPTY
 
 
 def _changes(before: Mapping[int, str], after: Mapping[int, str]) -> Iterator[str]:
-    """Yield the changes that htmx makes one after the other. A new row is put behind the row above it."""
+    """Yield the HTML of each change, for htmx, which makes them in this order.
+
+    A new row follows the row above it.
+    """
     for job_id in before.keys() - after.keys():
         yield f'<template><tr id="row-{job_id}" hx-swap-oob="delete"></tr></template>\n'
     above = "afterbegin:#rows"

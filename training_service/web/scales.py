@@ -27,24 +27,30 @@ class Tick:
     """A number beside an axis."""
 
     place: float
-    """In percent."""
+    """In percent of the width."""
     label: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Places of times, in Unix seconds, from a first to a last one."""
+    """Converts Unix times between a first and a last one to places."""
 
     first: float
     last: float
 
     def place(self, at: float) -> float:
-        """Return the place of a time in percent; times outside are at the edge."""
+        """Return the place of a time in percent.
+
+        Times before the first or after the last one are at the edges.
+        """
         whole = self.last - self.first
         return 100.0 * min(1.0, max(0.0, (at - self.first) / whole)) if whole > 0 else 0.0
 
     def ticks(self, zero: float | None = None, name: str = "0") -> Sequence[Tick]:
-        """Return round durations before and after `zero`, which is the first time unless it is given."""
+        """Return ticks at round durations before and after the time `zero`, whose own tick is called `name`.
+
+        Without `zero`, it is the first time.
+        """
         origin = self.first if zero is None else zero
         step = next((each for each in _STEPS if (self.last - self.first) / each <= _MOST_TICKS), _STEPS[-1])
         number = -int((origin - self.first) / step)

@@ -56,7 +56,7 @@ class WebServer:
 
     @property
     def port(self) -> int:
-        """The port at which it listens."""
+        """The port at which the server listens."""
         port: int = self._socket.getsockname()[1]
         return port
 
@@ -79,12 +79,12 @@ class _Protocol(H11Protocol):
     _beginning: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Close the connection later if it has not sent a request by then."""
         super().connection_made(transport)
         self._beginning = asyncio.get_running_loop().call_later(_BEGIN_SECONDS, self._close_if_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Cancel the timer of the first request."""
         if self._beginning is not None:
             self._beginning.cancel()
         super().connection_lost(exc)

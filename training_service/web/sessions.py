@@ -26,7 +26,7 @@ class Session:
     ends_at: float
     """Unix time."""
     credential: str = ""
-    """The visible id of the token of the login; empty before a login."""
+    """The public id of the token with which the caller logged in. Empty: the caller has not logged in."""
     project: str = ""
     """The caller's default project."""
 
@@ -50,7 +50,7 @@ class Sessions:
         self._clock = clock
 
     def begin(self, credential: str = "", project: str = "") -> Session:
-        """Return a new session."""
+        """Return a new session, with a random id."""
         return Session(
             id=secrets.token_urlsafe(16),
             ends_at=self._clock() + self.seconds,
@@ -64,9 +64,9 @@ class Sessions:
         return f"{content}.{self._signed('cookie', content)}"
 
     def read(self, cookie: str) -> Session | None:
-        """Return the session of a cookie.
+        """Return the session in the cookie.
 
-        None: the cookie is forged or made with another key, or the session has ended.
+        None: the cookie is forged or was made with another key, or the session has ended.
         """
         content, _, signature = cookie.partition(".")
         if len(cookie) > _LONGEST or not cookie.isascii():
@@ -77,11 +77,11 @@ class Sessions:
         return session if self._clock() < session.ends_at else None
 
     def proof_of(self, session: Session) -> str:
-        """Return the proof that a form of the session carries. Pages of other sites cannot know it."""
+        """Return the secret text that each form of the session sends. Pages of other sites cannot know it."""
         return self._signed("form", session.id)
 
     def proves(self, session: Session, proof: str) -> bool:
-        """Return whether a form has the proof of the session."""
+        """Return whether `proof` is the proof of the session."""
         return proof.isascii() and hmac.compare_digest(self.proof_of(session), proof)
 
     def _signed(self, kind: str, text: str) -> str:

@@ -33,12 +33,15 @@ class Version:
 
 @dataclass(slots=True)
 class _Making:
-    """A version that is made, or was made."""
+    """A version of a part that is being made, or is complete."""
 
     begun: float
     task: "asyncio.Task[Any]"
     next_at: float = float("inf")
-    """When the next version may begin."""
+    """The time of the event loop from which the next version may be made.
+
+    Infinite: this one is incomplete.
+    """
 
 
 class SharedParts:
@@ -48,15 +51,15 @@ class SharedParts:
     """
 
     def __init__(self, pause: float = SHORTEST_PAUSE) -> None:
-        """`pause` is the number of seconds from one version of a part to the next one, at least."""
+        """`pause` is the least number of seconds between two versions of a part."""
         self._pause = pause
         self._made: dict[Hashable, _Making] = {}
 
     async def made(self, key: Hashable, since: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return a version that was begun at `since`, a time of the event loop, or later.
+        """Return the result of `make` from a call that began at `since` (time of the event loop) or later.
 
-        Raises what `make` does. Callers with the same `key` must have the same `make`. The work continues if
-        one of these callers is cancelled.
+        Callers with the same `key` must have the same `make`, and share its result and its errors. If one of
+        these callers is cancelled, `make` continues.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -82,8 +85,8 @@ class SharedParts:
         making = _Making(loop.time(), task)
 
         def done(_: "asyncio.Task[Any]") -> None:
-            # The time in which the machine does other work does not count. Otherwise, all versions would
-            # come late on a busy machine.
+            # Only this process's own CPU time counts. Otherwise, versions would come late while the machine
+            # is busy with other work.
             took = min(loop.time() - making.begun, time.process_time() - busy)
             making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
             loop.call_later(_LONGEST_PAUSE, forget)
@@ -97,10 +100,10 @@ class SharedParts:
 
 
 def version(name: str, text: str, digest: str = "") -> Version:
-    """Return the version of a part with this text, sent as the event `name`.
+    """Return a version of a part: the event `name` with this text.
 
-    The digest is the id of the version: a browser that connects again sends the id that it shows. It is the
-    digest of the text, unless the text has only the changes.
+    The digest is the id of the event: a browser that connects again sends the id of the version that it
+    shows. If the text has only changes, pass the digest of the whole version.
     """
     digest = digest or digest_of(text)
     return Version(f"id: {digest}\n{streams.event(name, text)}".encode(), digest)

@@ -1,4 +1,4 @@
-"""Refuses requests that no page of the dashboard makes, before any other code reads them."""
+"""Refuses requests that no page of the dashboard would send, before any other code reads the requests."""
 
 import ipaddress
 from collections.abc import Collection
@@ -43,13 +43,13 @@ class Shield:
     """Checks host, method, origin and size of each request, and adds headers to each answer."""
 
     def __init__(self, app: ASGIApp, *, hosts: Collection[str], is_encrypted: bool = False) -> None:
-        """`hosts` are the names of the dashboard besides loopback."""
+        """`hosts` are the host names of the dashboard. Names of the loopback interface are always allowed."""
         self._app = app
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
         self._scheme = "https" if is_encrypted else "http"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
+        """Refuse the request, or pass it on to the application."""
         if scope["type"] != "http":
             return
 
@@ -68,7 +68,7 @@ class Shield:
         await self._app(scope, _bounded(receive), answer)
 
     def _refusal(self, scope: Scope) -> tuple[str, int] | None:
-        """Return why the request is refused, and the status."""
+        """Return why the request is refused, and the HTTP status; None if it is allowed."""
         headers = Headers(scope=scope)
         given = headers.getlist("host")
         if len(given) != 1 or not self._knows(host := given[0]):
@@ -96,7 +96,7 @@ class Shield:
             return False
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return whether a page of the dashboard sent the form, as the browser says."""
+        """Return whether, by the browser's headers, a page of the dashboard sent the request to this host."""
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self._scheme}://{host}".lower():
             return False
@@ -104,7 +104,7 @@ class Shield:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Count the bytes of a body, whose length may not be given. Raises TooLarge."""
+    """Return a function like `receive` that raises TooLarge if the body is larger than MOST_BODY."""
     size = 0
 
     async def counted() -> Message:

@@ -16,7 +16,7 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
 def time(moment: datetime | None) -> Markup:
-    """Return a time as an element that the page shows in its reader's zone."""
+    """Return a time as an HTML element, which the browser shows in its own time zone."""
     if moment is None:
         return Markup("–")
     at = moment.astimezone(UTC)
@@ -56,7 +56,10 @@ def size(number: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with four digits, or whole if it has more. NaN and infinity have names."""
+    """Return a number with four significant digits; a whole number with all digits.
+
+    NaN and infinity have names.
+    """
     if value is None:
         return "–"
     if isinstance(value, int):
@@ -73,7 +76,9 @@ def number(value: float | None) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Return the value of a metric with the unit in its name: seconds, bytes, or something a second."""
+    """Return the value of a metric with the unit that the metric's name ends with, such as `_seconds` or
+    `_bytes`.
+    """
     if value is None or not math.isfinite(value):
         return number(value)
     if name.endswith("_seconds") and value >= 0:
@@ -86,10 +91,10 @@ def metric(name: str, value: float | None) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return a sentence whose parts in backticks are code."""
+    """Return the text as HTML. Parts in backticks become `<code>` elements."""
     return Markup(_CODE.sub(lambda found: f"<code>{found[1]}</code>", str(escape(text))))  # noqa: S704
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part of a whole in percent."""
+    """Return which part of the whole this is, in percent."""
     return f"{100 * part / whole:.0f} %" if whole else "–"

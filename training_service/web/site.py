@@ -39,7 +39,7 @@ View = Callable[[Visit], Awaitable[Response]]
 
 
 class CallObserver(Protocol):
-    """Counts requests, as calls of the API; see metrics.py."""
+    """Counts requests in the same metrics as calls of the API; see metrics.py."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """`method` is "web " and the name of the page."""
@@ -48,19 +48,19 @@ class CallObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An address, its view, and the calls of the API that it counts as."""
+    """An address, its view, and the calls of the API for which its requests count in limits and logs."""
 
     path: str
     view: View
     calls: tuple[str, ...] = ()
     is_form: bool = False
-    """Whether the page is the target of a form. Such a request needs the proof of its session."""
+    """Whether the page is the target of a form. Its requests need the proof of their session."""
     is_public: bool = False
-    """Whether it needs no caller."""
+    """Whether the page may be seen without a login."""
 
     @property
     def name(self) -> str:
-        """The name in metrics and in the log."""
+        """The name of the page in metrics and in the log."""
         return f"{self.view.__module__.rpartition('.')[2]}.{self.view.__name__}"
 
 
@@ -102,7 +102,9 @@ class _Site:
         self._observe_refusal = observe_refusal
 
     def endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        """Return the view with the common steps around it: caller, limits, proof, errors, log and metrics."""
+        """Return the page's view with the common steps around it: caller, limits, proof, errors, log and
+        metrics.
+        """
 
         async def answer(request: Request) -> Response:
             started = time.perf_counter()
@@ -119,8 +121,8 @@ class _Site:
             code, message = grpc.StatusCode.CANCELLED, ""
             is_link = found is None and not page.is_form and _is_from_elsewhere(request)
             try:
-                # The browser sends no cookie if a link of another site leads here. If a page of the
-                # dashboard loads itself again, the browser sends the cookie.
+                # After a link on another site, the browser sends no cookie. It sends the cookie when a page
+                # of the dashboard loads itself again.
                 response = (
                     HTMLResponse(render("again.html")) if is_link else await self._answer(page, visit, found)
                 )
@@ -205,12 +207,15 @@ def set_cookie(response: Response, visit: Visit, session: Session) -> None:
 
 
 def _is_from_elsewhere(request: Request) -> bool:
-    """Return whether a link of another site leads here: the browser then sends no cookie."""
+    """Return whether a link on another site made this request. The browser then sends no cookie."""
     return request.headers.get("sec-fetch-site") == "cross-site"
 
 
 def _is_stream(request: Request) -> bool:
-    """Return whether a page asks for events. It would follow a redirection without showing it."""
+    """Return whether the request is for a stream of events.
+
+    The browser would not show a redirection of it.
+    """
     return "text/event-stream" in request.headers.get("accept", "")
 
 

@@ -16,15 +16,16 @@ class Standing:
 
     who: str
     seen: str
-    """The findings of the service about their processes; may be empty."""
+    """The facts that the service found about the processes of these ranks; may be empty."""
     stack: str
     """The calls of the main thread, the innermost last; empty: unknown."""
 
 
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
-    """Return the positions of the ranks.
+    """Return the places at which the ranks stand, from the diagnosis of a stalled attempt.
 
-    Ranks that did not arrive come first. Empty: the attempt has not stalled.
+    Ranks that did not reach the operation that the others wait in come first. Empty: the attempt has not
+    stalled.
     """
     if failure is None or failure.category is not Category.STALLED:
         return []

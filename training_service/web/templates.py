@@ -1,4 +1,4 @@
-"""Renders templates. Everything is escaped, and an unknown variable is an error."""
+"""Renders templates. All values are escaped, and an unknown variable is an error."""
 
 from datetime import UTC, datetime
 from functools import cache

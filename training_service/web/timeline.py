@@ -20,7 +20,7 @@ _LEAST_FOR_NAME: Final = 9.0
 
 
 class Event(StrEnum):
-    """A kind of mark."""
+    """A kind of event that has a mark."""
 
     SAVE = "checkpoint"
     RESTART = "restart of a rank"
@@ -31,7 +31,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A state from one time to another. Places are in percent."""
+    """The time that the job was in one state. Its edges are in percent of the width."""
 
     state: JobState
     attempt: int
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An event."""
+    """The mark of an event."""
 
     event: Event
     place: float
@@ -66,11 +66,11 @@ class Timeline:
     begin: datetime
     end: datetime
     text: str
-    """The same in words."""
+    """The picture in words."""
 
 
 def timeline_of(job: Job, now: datetime) -> Timeline:
-    """Return the picture of a job's history until now, or until its end."""
+    """Return the picture of a job's history, up to the job's end; up to `now` if it has not ended."""
     moves = [move for move in job.history if not move.is_restart]
     begin = moves[0].at if moves else job.submitted_at
     end = max(begin, job.finished_at or now)
@@ -134,13 +134,16 @@ def _saved(last: Saved, saves: Saves) -> Iterator[tuple[Event, datetime, str]]:
 
 
 def _number_of_saves(job: Job) -> int:
-    """Return the number of all checkpoints. If there are many, the picture shows only some of them."""
+    """Return how many checkpoints the job has saved.
+
+    The picture shows only some of them if there are many.
+    """
     every = [move.saves for move in job.history] + ([job.progress.saves] if job.progress else [])
     return sum(saves.count for saves in every)
 
 
 def _attempts(spans: Sequence[Span]) -> Sequence[Tick]:
-    """Return where attempts begin, as far as there is room for their names."""
+    """Return the places where attempts begin. Attempts without room for their names are left out."""
     found, free = list[Tick](), 0.0
     launched = [span for span in spans if span.state.is_live]
     for attempt, parts in groupby(launched, key=lambda span: span.attempt):

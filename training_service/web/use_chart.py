@@ -13,15 +13,15 @@ _HEIGHT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class UseChart:
-    """The picture of one queue or project. Paths are in a square of 100, from the top left."""
+    """The picture of one queue or project. The coordinates of paths are from 0 to 100, from the top left."""
 
     name: str
     held: str
-    """The path of the area of the held part."""
+    """The SVG path of the area: the part of the capacity that was held."""
     quota: str
-    """The path of the guaranteed part. Empty: there is no quota."""
+    """The SVG path of the guaranteed part of the capacity. Empty: there is no quota."""
     most_held: float
-    """0 to 1."""
+    """The largest held part of the capacity, from 0 to 1."""
     last_quota: float | None
     most_waiting: int
 
@@ -35,9 +35,7 @@ class UseChart:
 def use_charts(
     history: Mapping[str, Sequence[Point]], now: float, seconds: float
 ) -> tuple[Sequence[UseChart], Sequence[Tick]]:
-    """Return the pictures of the queues or projects that have a history, and the marks of their common
-    axis.
-    """
+    """Return the pictures of the queues or projects in `history`, and the ticks of their common time axis."""
     scale = TimeScale(now - seconds, now)
     charts = [
         UseChart(
@@ -55,7 +53,7 @@ def use_charts(
 
 
 def _area(points: Sequence[Point], scale: TimeScale) -> str:
-    """Return a path, which falls to zero at times without points, since nothing was held then."""
+    """Return the path of the area. It falls to zero at times without points, since nothing was held then."""
     parts, until = list[str](), -1.0
     ground = f"V{_HEIGHT:.0f}z"
     for begin, end, top in _runs((point.at, point.at + point.seconds, _y(point.held)) for point in points):
@@ -68,7 +66,9 @@ def _area(points: Sequence[Point], scale: TimeScale) -> str:
 
 
 def _runs(parts: Iterable[tuple[float, float, str]]) -> Iterator[tuple[float, float, str]]:
-    """Join neighbours of the same height, so that pictures of steady use are short."""
+    """Yield the parts (begin, end, height); adjacent parts of the same height become one, to shorten the
+    path.
+    """
     begin = end = -1.0
     height = ""
     for first, last, its in parts:

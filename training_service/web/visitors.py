@@ -22,10 +22,10 @@ class LoginNeeded(NotAllowed):
 
 
 class _NoCertificate:
-    """The peer of a browser, which has no client certificate."""
+    """A browser as a peer for the authenticator. It has no client certificate."""
 
     def auth_context(self) -> Mapping[str, list[bytes]]:
-        """Return no facts; see authenticator.Peer."""
+        """Return an empty mapping; see authenticator.Peer."""
         return {}
 
 
@@ -48,7 +48,10 @@ class Visitors:
         return self.sessions.read(cookie) if cookie else None
 
     async def caller_of(self, connection: HTTPConnection, session: Session | None) -> Caller:
-        """Return the caller with its present roles. Raises LoginNeeded and StoreUnavailable."""
+        """Return the caller of the session, with its present roles.
+
+        Raises LoginNeeded and StoreUnavailable.
+        """
         address = address_of(connection)
         if session is None or not session.credential:
             if not self.is_open:
@@ -72,7 +75,7 @@ class Visitors:
 
 
 def address_of(connection: HTTPConnection) -> str:
-    """Return the host of the browser, as the API names it."""
+    """Return the browser's host in the form in which the API names callers' hosts."""
     client = connection.client
     if client is None:
         return ""
@@ -81,7 +84,7 @@ def address_of(connection: HTTPConnection) -> str:
 
 
 def _remembered(session: Session, address: str) -> Caller:
-    """Return the caller of a session, without its roles, except for the operator of this machine."""
+    """Return the caller of a session. Only the operator of this machine has its roles already."""
     is_operator = session.credential == tokens.OPERATOR_ID
     return Caller(
         name="operator" if is_operator else "",

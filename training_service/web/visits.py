@@ -33,7 +33,7 @@ LONGEST_KEY = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """The operations of callers that pages use, and nothing below them."""
+    """The operations that pages may use. All of them check the caller's rights."""
 
     jobs: Jobs
     access: Access
@@ -41,12 +41,14 @@ class Parts:
     service: ServiceView
     visitors: Visitors
     changes: Callable[[int | None], AbstractContextManager[Changes]]
-    """Follows changes of one job, or of all. Changes are hints to read the job again, by an operation with a
-    caller."""
+    """Follows changes of the job with this id; of all jobs for None.
+
+    A change only says that a job may be read again, by an operation that checks the caller.
+    """
     live: LivePages
     shared: SharedParts
     api_address: str = ""
-    """The address of the API, for commands to copy. It has TLS if the dashboard has."""
+    """The address of the API, for commands to copy. The API uses TLS if the dashboard does."""
     clock: Callable[[], datetime] = utc_now
 
 
@@ -61,11 +63,11 @@ class Visit:
     form: Mapping[str, str] = field(default_factory=dict)
     """The last value of each field of a form that was sent."""
     lists: Mapping[str, list[str]] = field(default_factory=dict)
-    """All values of each field."""
+    """All values of each field of the form."""
 
     @property
     def who(self) -> Caller:
-        """The caller; only for pages that need a caller."""
+        """The caller. Public pages must not use it, since they may have none."""
         assert self.caller is not None
         return self.caller
 
@@ -81,12 +83,14 @@ class Visit:
 
     @property
     def shown_before(self) -> str:
-        """The digest of what a page shows already: from its last event, or from its URL; empty if unknown."""
+        """The digest of the version that the browser shows, from its last event or its URL; empty if
+        unknown.
+        """
         return self.request.headers.get("last-event-id") or self.query.get("seen", "")
 
     @property
     def job_id(self) -> int:
-        """The job in the path."""
+        """The id of the job, from the path. Raises JobNotFound if it is too large."""
         job_id: int = self.request.path_params["job_id"]
         if job_id > _LARGEST_ID:
             raise JobNotFound(job_id)
@@ -97,7 +101,7 @@ class Visit:
         return token_urlsafe(16)
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return a number of the URL. Raises InvalidField."""
+        """Return the number with this name in the URL; `default` if there is none. Raises InvalidField."""
         text = self.query.get(name, "")
         if not text:
             return default
@@ -107,7 +111,7 @@ class Visit:
         return value
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
-        """Return a page."""
+        """Return the template as a page, with this HTTP status."""
         return HTMLResponse(self.rendered(template, **values), status)
 
     def stream(self, events: AsyncGenerator[str | bytes, None]) -> Response:
@@ -121,7 +125,7 @@ class Visit:
 
 
 async def read_form(visit: Visit) -> None:
-    """Read the form of the request. Raises InvalidField and TooLarge."""
+    """Read the form that the request sends into the visit. Raises InvalidField and TooLarge."""
     body = await visit.request.body()
     kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -138,5 +142,5 @@ async def read_form(visit: Visit) -> None:
 
 
 def see(path: str) -> Response:
-    """Return an answer that leads to another page, after a form."""
+    """Return the answer to a form: a redirection to the page at this path."""
     return RedirectResponse(path, SEE_OTHER)

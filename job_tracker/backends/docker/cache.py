@@ -41,8 +41,8 @@ class ContainerCache:
         self._groups = groups
         self._instance = instance
         self._containers: dict[str, Container] = {}
-        self._removed: set[str] = set()  # since the current list was requested
-        self._added: set[str] = set()  # since the current list was requested
+        self._removed: set[str] = set()  # ids, since the current list was requested
+        self._added: set[str] = set()  # ids, since the current list was requested
         self._listed_at = 0.0
         self._syncing = asyncio.Lock()
         self._listing = asyncio.Lock()
@@ -80,7 +80,7 @@ class ContainerCache:
                     self._remove(known.id)
 
     async def look(self, container: str) -> Container | None:
-        """Inspect one container by its id or name, and update its group. Return None if it is gone."""
+        """Inspect the container with this id or name, update its group, and return it; None if it is gone."""
         try:
             found = await self._inspected(container)
         except NotFound:
@@ -91,7 +91,7 @@ class ContainerCache:
         return found
 
     def removed(self, container: Container) -> None:
-        """Record that a container is gone, before its event arrives."""
+        """Record that a container is gone, before the engine's event says so."""
         self._remove(container.id)
 
     async def close(self) -> None:
@@ -184,6 +184,6 @@ class ContainerCache:
         if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
             return  # the list has this event, or the event belongs to an earlier group of this name
         endings = await self._endings.list()
-        # The ending counts even if it was removed together with the group in the meantime.
+        # The event proves the ending, even if the ending was removed with the group in the meantime.
         is_there = any(each.group == group.ref for each in endings)
         self._groups.end(endings if is_there else [*endings, Ending(group.ref)])

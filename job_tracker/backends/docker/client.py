@@ -113,7 +113,7 @@ class DockerClient:
                 raise
 
     async def start(self, container: str) -> None:
-        """Start a container. Starting a running one does nothing."""
+        """Start a container. A running container is not changed."""
         await self._call("POST", f"/containers/{container}/start")
 
     async def kill(self, container: str, signal: str) -> None:
@@ -169,11 +169,17 @@ class DockerClient:
         return found
 
     async def tag(self, image: str, repository: str, tag: str) -> None:
-        """Give an image a name. This sets the time of its last tag, even if it already has the name."""
+        """Give an image the name REPOSITORY:TAG.
+
+        This sets the time of its last tag, even if it has the name already.
+        """
         await self._call("POST", f"/images/{quote(image, safe='/:@')}/tag", {"repo": repository, "tag": tag})
 
     async def commit(self, container: str, repository: str, tag: str) -> None:
-        """Make an image of a container that was not started, with its labels and its image's command."""
+        """Make an image of a container that was not started.
+
+        It has the container's labels and the image's command.
+        """
         query = {"container": container, "repo": repository, "tag": tag, "pause": "0"}
         await self._call("POST", "/commit", query, {})
 
@@ -293,7 +299,10 @@ class DockerClient:
         silence: float | None,
         **more: Any,
     ) -> AsyncGenerator[bytes, None]:
-        """Read the answer in pieces. Raises Unreachable if it breaks, or is silent for `silence` seconds."""
+        """Make a call, and yield the answer in pieces.
+
+        Raises Unreachable if the connection breaks, or is silent for `silence` seconds.
+        """
         path = f"/v{await self._api_version()}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=silence)
         with _translated():
@@ -392,7 +401,7 @@ def _message(text: str) -> str:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turn the errors of the libraries into Unreachable."""
+    """Turn the libraries' errors in the block into Unreachable."""
     try:
         yield
     except TimeoutError as error:

@@ -36,7 +36,10 @@ class Container:
     status: str
     program: str
     created_at: float
-    """Seconds since 1970, by the clock of the engine, like `ended_at`."""
+    """The time of creation by the clock of the engine, in seconds since 1970.
+
+    `ended_at` is in the same form.
+    """
     exit_code: int | None = None
     was_out_of_memory: bool = False
     error: str = ""
@@ -45,17 +48,20 @@ class Container:
 
     @property
     def has_started(self) -> bool:
-        """Return whether the container's program runs or has run."""
+        """Whether the container's program runs or has run."""
         return self.status != "created" and (not self.has_ended or self.ended_at is not None)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the container has ended. The service never starts a container twice."""
+        """Whether the container has ended.
+
+        If so, that is final, since the service never starts a container twice.
+        """
         return self.status in _ENDED
 
     @property
     def progress(self) -> int:
-        """Return a number that never decreases during the container's life."""
+        """A number for the container's state, which never decreases: 0 created, 1 started, 2 ended."""
         return 2 if self.has_ended else int(self.status != "created")
 
     @property
@@ -74,17 +80,17 @@ class Container:
 
     @property
     def restarts(self) -> int:
-        """The number of restarts of its rank, up to this container."""
+        """The number of restarts of the container's rank before this container."""
         return number(self.labels.get(RESTARTS)) or 0
 
     @property
     def instances(self) -> int | None:
-        """The planned number of instances of its group."""
+        """The planned number of instances of the container's group; None without a valid label."""
         return number(self.labels.get(INSTANCES))
 
     @property
     def submission(self) -> str | None:
-        """The time when its job was submitted.
+        """The time when the container's job was submitted, as text; None without the label.
 
         It distinguishes jobs that have the same id in different stores.
         """
@@ -92,7 +98,7 @@ class Container:
 
     @property
     def digest(self) -> str | None:
-        """The digest of its plan."""
+        """The digest of the plan from which the container was created; None without the label."""
         return self.labels.get(PLAN_DIGEST)
 
 

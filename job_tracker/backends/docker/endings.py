@@ -3,8 +3,8 @@
 An ending is written before the first signal. Without the ending, another replica, or this replica after a
 restart, would diagnose the stop as a failure. Labels of containers cannot be changed, so an ending is an
 empty volume, named after the group. The labels of the volume say which ranks had ended before the stop, and
-until when their containers are kept. The ending is removed last, so an ending without containers belongs to
-an interrupted stop.
+how long the containers of these ranks are kept. The ending is removed last, so an ending without containers
+belongs to an interrupted stop.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Errors of the engine. Unless an error's class says otherwise, the call may be repeated later."""
+"""Errors of the engine. The call may be repeated later, unless the class of the error says otherwise."""
 
 from job_tracker.domain.errors import BackendUnavailable
 

@@ -36,7 +36,7 @@ def volume_of(instance: str, project: str) -> Mapping[str, Any]:
 
 
 class KeptEnvironments:
-    """Removes the volumes of the service named `instance` that were not used for `keep`.
+    """Removes volumes of the service named `instance` that no container has used for the time `keep`.
 
     The engine does not know when a volume was last used, so the time counts from the start of this service.
     """

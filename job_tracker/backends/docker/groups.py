@@ -18,7 +18,10 @@ _LAUNCH_SECONDS = 30.0
 
 @dataclass(slots=True)
 class ContainerGroup(LiveGroup):
-    """See LiveGroup. `containers` has the last seen state of all containers, even of gone containers."""
+    """See LiveGroup.
+
+    `containers` has the last seen state of each rank's container, even of containers that are gone.
+    """
 
     containers: dict[int, Container] = field(default_factory=dict)
     ending: Ending | None = None
@@ -26,33 +29,36 @@ class ContainerGroup(LiveGroup):
 
     @property
     def living(self) -> dict[int, Container]:
-        """The containers that exist, ended or not."""
+        """The containers that exist, by rank, whether they have ended or not."""
         return {rank: each for rank, each in self.containers.items() if rank not in self.gone}
 
     @property
     def running(self) -> dict[int, Container]:
-        """The containers that have started and not ended."""
+        """The containers that have started and not ended, by rank."""
         return {rank: each for rank, each in self.living.items() if each.has_started and not each.has_ended}
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the group was stopped and its containers are only kept for inspection."""
+        """Whether the group was stopped, and its containers are only kept for inspection."""
         if self.held or self.ending is None or self.ending.keep_until is None:
             return False
         return all(rank in self.ending.ended_before for rank in self.living)
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the observation may change without an event, just because time passes."""
+        """Whether the observation may change without an event, just because time passes."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:
-        """Return the number of restarts of the rank."""
+        """Return how often the rank was restarted."""
         known = self.containers.get(rank)
         return known.restarts if known else 0
 
     def take(self, rank: int, container: Container) -> bool:
-        """Record the state of a container. Return whether it has changed: late messages change nothing."""
+        """Record the state of the rank's container.
+
+        Return False if nothing has changed, as after a late message.
+        """
         known = self.containers.get(rank)
         if known is not None and known.restarts > container.restarts:
             return False  # a late message about an earlier container
@@ -157,7 +163,9 @@ class Groups(LiveGroups[ContainerGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Observe every group that has or had a container, except for groups that are only kept."""
+        """Return the observations of all groups that have or had a container, without groups that are only
+        kept.
+        """
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
 
     def _touch(self, group: ContainerGroup) -> None:

@@ -23,7 +23,7 @@ class Images:
         self._pulls: dict[str, asyncio.Task[None]] = {}
 
     async def ensure(self, image: str, pull: Pull) -> None:
-        """Ensure that the engine has the image. `pull` says when to pull it.
+        """Pull the image, unless the engine has it. `pull` says when it is pulled.
 
         Raises LaunchFailed if the pull fails. Raises BackendUnavailable if the pull takes more than a few
         seconds. In this case the pull continues and the caller repeats the launch, so that the job can be

@@ -47,9 +47,9 @@ class KeptPrograms:
     def __init__(
         self, client: DockerClient, trees: TreeStore | None, *, instance: str, keep: timedelta, most: int
     ) -> None:
-        """Images not used for `keep` are removed.
+        """Images that were not used for the time `keep` are removed.
 
-        If there are more than `most`, so are the least recently used.
+        If there are more than `most` images, the least recently used ones are removed, too.
         """
         self._client = client
         self._trees = trees
@@ -60,7 +60,7 @@ class KeptPrograms:
         self._swept_at = 0.0
 
     async def ensure(self, image: str, project: str, tree: str) -> str:
-        """Return the name of an image that adds the files of a tree to `image`. The call may be repeated.
+        """Make an image that adds the files of a tree to `image`, unless it exists, and return its name.
 
         Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
         """
@@ -68,7 +68,7 @@ class KeptPrograms:
         parts = (_LAYOUT, self._instance, base, project, tree)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         name = f"{_REPOSITORY}:{key}"
-        async with self._making.setdefault(key, asyncio.Lock()):  # the lock is gone when its last user is
+        async with self._making.setdefault(key, asyncio.Lock()):  # dropped when no call uses it
             try:
                 await self._client.tag(name, _REPOSITORY, key)
             except NotFound:

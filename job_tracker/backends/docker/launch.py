@@ -2,11 +2,11 @@
 
 The replica that creates the master carries out the launch. If another replica finds the master, or this
 replica does after a restart, it waits two seconds for the master to start, and then continues the launch.
-Without the wait, it could start a container that has already ended, which would run twice.
+Without the wait, it could start a container that has already run and ended.
 
 All containers are created before the first is started. So a failed launch has run nothing. If a started group
-lacks a container, that container was removed, and it is not created again. The network is created after the
-containers, so that a network without containers can be removed.
+lacks a container, the container was removed from outside, and is not created again. The network is created
+after the containers, so that a network without containers can be removed.
 
 The containers of an uploaded program are created from an image that has its files: see kept_programs.py.
 """
@@ -43,9 +43,10 @@ _TAKE_OVER_SECONDS = 2.0
 
 
 class Launcher:
-    """Launches groups. `remove_lost` removes a container whose rank is to be restarted.
+    """Launches groups.
 
-    `programs` makes images with the files of uploaded programs.
+    The function `remove_lost` removes a container whose rank is to be restarted. `programs` makes images with
+    the files of uploaded programs.
     """
 
     def __init__(
@@ -157,9 +158,10 @@ class Launcher:
     async def _with_files(
         self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Replace containers without files, which an earlier version has left.
+        """Replace containers without the program's files, which an earlier version of the service has left.
 
-        Return all containers of the group.
+        `claimed` has the containers by rank, each with the flag whether it is new. The result has the same
+        form.
         """
         whole = dict(claimed)
         for rank, (container, _) in claimed.items():
@@ -227,9 +229,9 @@ class Launcher:
 
 
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
-    """Return whether every container of the attempt has been started, as far as the cache knows.
+    """Return whether every container of the attempt was started, as far as the cache knows.
 
-    Containers that were created with another configuration count, too, since they are running.
+    Containers that were created from another configuration count, too, since they were started.
     """
     known = group.living
     return len(known) == plan.instances and all(
@@ -241,7 +243,7 @@ def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
 
 
 def _lost(group: ContainerGroup, plan: DockerPlan) -> set[int]:
-    """Return the ranks whose containers were removed and must not be created again.
+    """Return the ranks whose containers were removed from outside and must not be created again.
 
     Raises LaunchFailed if the group cannot continue without them.
     """

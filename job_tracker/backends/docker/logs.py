@@ -19,7 +19,7 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
     """See EngineLogs."""
 
     unreachable = Unreachable
-    gone = (NotFound, Conflict)  # it was removed, or is being removed
+    gone = (NotFound, Conflict)  # the container was removed, or is being removed
     retried = (Unreachable, Refused)
 
     def __init__(self, client: DockerClient, groups: Groups, spool: FolderSpool) -> None:
@@ -46,10 +46,7 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
 
 
 def _record(records: StreamRecords, line: bytes) -> bytes:
-    """Make the record of a line, or of a part of a long line.
-
-    Return b"" if it was seen before or has no time.
-    """
+    """Return the record of a line, or of a part of a long line; b"" if it was seen before or has no time."""
     if _LINE.match(line) is None or not records.is_new(line[:TIME]):
         return b""
     printed = line[TIME + 1 :]

@@ -9,7 +9,7 @@ ENDING = "-ending"
 
 
 def network_name(group: str) -> str:
-    """Return the name of the network of a group with several instances."""
+    """Return the name of the network of the group with this name, if the group has several instances."""
     return group
 
 
@@ -24,12 +24,12 @@ def group_of_ending(volume: str) -> str | None:
 
 
 def ours(instance: str) -> list[str]:
-    """Return a filter by labels: all objects of the service named `instance`."""
+    """Return the labels by which all objects of the service named `instance` are found."""
     return [f"{MANAGED_BY}={MANAGER}", f"{INSTANCE}={instance}"]
 
 
 def of_group(group: GroupRef, instance: str) -> list[str]:
-    """Return a filter by labels: the objects of one group."""
+    """Return the labels by which the objects of one group are found."""
     return [*ours(instance), f"{JOB_ID}={group.job_id}", f"{ATTEMPT}={group.attempt}"]
 
 

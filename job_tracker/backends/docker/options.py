@@ -134,12 +134,12 @@ class ContainerOptions(Config):
 
     @property
     def without_identity(self) -> "ContainerOptions":
-        """The other options, which are fixed when a job is accepted."""
+        """The options that are not in `identity`. They are fixed when a job is accepted."""
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def secret_names(self) -> frozenset[str]:
-        """The variables whose values are not part of the configuration."""
+        """The names of the variables whose values are not part of the configuration."""
         return frozenset((*self.inherit, *self.secret_files))
 
 

@@ -43,14 +43,14 @@ _ALONE = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
-    """One container: its name, and the request that creates it, without the values of secrets."""
+    """The name of one container, and the request that creates it, without the values of secrets."""
 
     name: str
     request: Mapping[str, Any]
     inherit: tuple[str, ...]
     """The names of variables that are copied from the environment of the service."""
     secret_files: Mapping[str, str]
-    """The paths of files with the values of variables, by variable."""
+    """The paths of files, by the name of the variable whose value the file has."""
     restarts: int = 0
     """The number of restarts of its rank up to this container."""
 
@@ -91,9 +91,10 @@ def plan(
     *,
     most_log: int,
 ) -> DockerPlan:
-    """Plan the current attempt of the job. Raises LaunchFailed if this version cannot read its options.
+    """Return the plan of the job's current attempt.
 
-    The engine keeps `most_log` bytes of the log of each container.
+    Raises LaunchFailed if this version cannot read its options. The engine keeps `most_log` bytes of the log
+    of each container.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
@@ -166,7 +167,10 @@ def _container_options(instance: InstanceSpec, of_all: ContainerOptions) -> Cont
 
 
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:
-    """Return the address of each rank: the name of its container, which the DNS of its network resolves."""
+    """Return the addresses and roles of the ranks.
+
+    A rank's address is the name of its container on the network.
+    """
     roles = job.spec.group.role_of_ranks
     hosts = [naming.instance_name(job.group.name, rank, role) for rank, role in enumerate(roles)]
     return GroupLayout(
@@ -184,7 +188,7 @@ def _digest(containers: list[ContainerPlan], pull: Pull) -> str:
 
 
 def _marked(container: ContainerPlan, digest: str) -> ContainerPlan:
-    """Add the digest and the number of restarts as labels. The digest does not depend on the restarts."""
+    """Return the container with the digest and the number of restarts as labels."""
     start = {RESTARTS: str(container.restarts)} if container.restarts else {}
     labels = {**container.request["Labels"], PLAN_DIGEST: digest, **start}
     return replace(container, request={**container.request, "Labels": labels})

@@ -30,11 +30,12 @@ def container(
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    If it `has_program`, the program's files are copied into the container before the start. The engine can
-    copy files only into a volume, so the container has an anonymous volume, which is removed with it.
+    With `has_program`, the files of the program are copied into the container before the start. The engine
+    can copy files only into a volume, so the container has an anonymous volume, which is removed with it.
 
     `environments` is the mount with the Python environments of the project. On the group's network, other
-    containers find this container by its name. If the container `is_alone`, its group has no network.
+    containers find this container by its name. With `is_alone`, the group has a single container and no
+    network.
     """
     scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
     program: list[dict[str, Any]] = [{"Type": "volume", "Target": HOME}] if has_program else []
@@ -53,7 +54,7 @@ def container(
             "Init": True,  # a program that runs as process 1 ignores signals for which it has no handler
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
-            "RestartPolicy": {"Name": "no"},  # others would wait for a restarted rank for ever
+            "RestartPolicy": {"Name": "no"},  # the other ranks would wait for a restarted rank for ever
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,
@@ -100,5 +101,5 @@ def _bytes(quantity: str) -> int:
 
 
 def _present(key: str, value: Any) -> dict[str, Any]:
-    """Return the entry, or nothing if the value is empty."""
+    """Return a dictionary with the entry; an empty one if the value is empty."""
     return {key: value} if value else {}

@@ -11,9 +11,10 @@ from job_tracker.domain.errors import LaunchFailed
 
 
 def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:
-    """Complete the request of the container. Raises LaunchFailed if a file cannot be read.
+    """Return the container's request with the values of secrets.
 
-    A variable that the service does not have is left out. A line break at the end of a file is removed.
+    Raises LaunchFailed if a file cannot be read. A variable that the service does not have is left out. A
+    line break at the end of a file is removed.
     """
     values = {name: os.environ[name] for name in container.inherit if name in os.environ}
     for name, path in container.secret_files.items():

@@ -1,4 +1,4 @@
-"""Stops groups: writes the ending, sends the signals, keeps the logs, and removes the containers."""
+"""Stops groups: writes the ending, sends signals, saves the logs, and removes the containers."""
 
 import asyncio
 import logging
@@ -103,9 +103,9 @@ class Stopper:
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove the container of a rank that is to be restarted.
+        """Remove the container of a rank that is to be restarted, and keep its log.
 
-        Kill it if it has stalled. Its log is kept.
+        A container that still runs has stalled, and is killed.
         """
         if container.has_started and not container.has_ended:
             with suppress(NotFound, Conflict):  # it has ended by itself
@@ -145,7 +145,7 @@ class Stopper:
         return seen
 
     async def _announce(self, group: ContainerGroup, keep_until: datetime | None) -> Ending:
-        """Write the ending, so that no replica diagnoses the stop as a failure."""
+        """Write and return the ending of the group, so that no replica diagnoses the stop as a failure."""
         self._groups.observe(group)  # records the ends of ranks that have ended by now
         ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
         algorithm = next((each.labels[ALGORITHM] for each in group.containers.values()), None)
@@ -158,7 +158,7 @@ class Stopper:
     async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
         """Send SIGTERM to every container.
 
-        After the grace, send SIGKILL to containers that have not ended.
+        After `grace` seconds, send SIGKILL to those that have not ended.
         """
         for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
             await gathered(self._signal(each, signal) for each in group.running.values())
@@ -176,7 +176,7 @@ class Stopper:
             await self._cache.look(container.id)  # the container has just ended by itself
 
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
-        """Keep the logs of the ranks. Output that a slow engine has not sent in time is lost."""
+        """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost."""
         await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks])
 
     async def _remove(self, container: Container) -> None:

@@ -16,14 +16,16 @@ from job_tracker.domain.errors import BackendRefused, BackendUnavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The source of the configuration: the given file or context, our own pod, or kubectl's default."""
+    """The source of the configuration: the given file or context, the service's own pod, or kubectl's
+    default.
+    """
 
     kubeconfig: Path | None = None
     context: str | None = None
 
     @property
     def is_in_cluster(self) -> bool:
-        """Return whether the service account of our own pod is used."""
+        """Whether the service account of the service's own pod is used."""
         explicit = self.kubeconfig is not None or self.context is not None
         in_pod = SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).exists()
         return in_pod and not explicit
@@ -37,14 +39,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Address and credentials in the client library's form. `refresh` reads short-lived tokens again."""
+    """Address and credentials in the form of the client library. `refresh` reads short-lived tokens again."""
 
     configuration: Configuration
     refresh: Callable[[], Awaitable[None]]
 
 
 async def find_credentials(access: Access) -> Credentials:
-    """Read the configuration. Raises BackendRefused with one line of text."""
+    """Read the configuration, and return the credentials. Raises BackendRefused with one line of text."""
     configuration = Configuration()
     try:
         if access.is_in_cluster:
@@ -82,9 +84,9 @@ async def find_credentials(access: Access) -> Credentials:
 
 
 def _settle_proxy(configuration: Configuration) -> None:
-    """Read the proxy from the environment once.
+    """Set the proxy from the environment in the configuration, once.
 
-    The library would read the environment, and ~/.netrc, for each call.
+    Otherwise, the library would read the environment and ~/.netrc for each call.
     """
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
@@ -93,7 +95,9 @@ def _settle_proxy(configuration: Configuration) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return one line without secrets: the library may quote a part of the file, with tokens and keys."""
+    """Return the first line of the error without the library's quotation of the file, which may have
+    tokens and keys.
+    """
     lines = str(error).partition("{")[0].splitlines()
     return lines[0] if lines else type(error).__name__
 

@@ -48,7 +48,7 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods that match a label selector, or the objects of another `resource` that match it.
+    """A cache of the pods, or the objects of another `resource`, that match a label selector.
 
     The function `reduced` removes unused fields from objects before they are kept. `fields` is a field
     selector of Kubernetes. `on_change` is called with changed objects, each with a flag that is true if the
@@ -90,7 +90,10 @@ class PodCache:
         return None if heard_at is None else time.monotonic() - heard_at
 
     async def sync(self) -> None:
-        """List all pods once, then follow them. Raises ApiError if the list fails."""
+        """On the first call, list all pods, and follow them from then on.
+
+        Raises ApiError if the list fails.
+        """
         if self._following is not None:
             return
         async with self._syncing:
@@ -117,7 +120,10 @@ class PodCache:
         return listing.version
 
     async def catch_up(self) -> None:
-        """Update the view to the time of this call. Concurrent calls share one list request."""
+        """Bring the view up to date with the time of this call.
+
+        Concurrent calls share one request for a list.
+        """
         asked = time.monotonic()
         async with self._catching_up:
             if self._caught_up_at < asked:
@@ -173,7 +179,7 @@ class PodCache:
         self._relist_at = self._heard_at + self._timing.relist_seconds
 
     async def _watch(self) -> None:
-        """Follow one watch to its end. List first if that is due or the last watch failed."""
+        """Follow one watch to its end. If a list is due, or the last watch failed, list all pods first."""
         if time.monotonic() > self._relist_at:
             await self._list()
         relist_at, self._relist_at = self._relist_at, 0.0
@@ -200,7 +206,7 @@ class PodCache:
 
 
 def slim(pod: Manifest) -> Manifest:
-    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many pods."""
+    """Return the pod with only the fields in use. A complete pod takes 40 kB, and there are many pods."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
     if containers := spec.get("containers"):

@@ -40,8 +40,8 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 """The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # more connections than are used, so that logs never block a watch
-_PATIENT_STREAMS = 128  # streams being opened; more than a node has pods, so a hung node blocks no others
+_WATCHES = 4  # more than are used, so that logs never block a watch
+_PATIENT_STREAMS = 128  # streams being opened; a node has fewer pods, so a hung node blocks no others
 _PAGE = 500
 _gives_way = ContextVar("gives_way", default=False)
 
@@ -65,9 +65,10 @@ class Listing:
 
 
 class KubernetesClient:
-    """Calls to one namespace of a cluster, or to all namespaces if none is given. The first call connects.
+    """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
-    Calls raise ApiError. Unreachable is raised only after several tries; other errors are raised at once.
+    The first call connects. Calls raise ApiError. Unreachable is raised only after several tries; other
+    errors are raised at once.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Limit the calls in flight to `calls`, and the calls inside `giving_way` to a quarter of it.
+        """Limit the calls in flight to `calls`, and those of them inside `giving_way` to a quarter of that
+        number.
 
         At most `streams` logs are read at once. Watches do not count towards either limit.
         """
@@ -96,9 +98,10 @@ class KubernetesClient:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Leave most of the allowed calls to other work. This is for work in bulk, such as stops.
+        """In the block, leave most of the allowed calls to other work.
 
-        The limit applies to the current task and to tasks that it starts inside the block.
+        This is for work in bulk, such as stops. The limit applies to the current task and to tasks that it
+        starts inside the block.
         """
         token = _gives_way.set(True)
         try:
@@ -137,7 +140,9 @@ class KubernetesClient:
         return await self._call("GET", resource, name)
 
     async def pending_workloads(self, local_queue: str) -> Manifest:
-        """Read which Workloads wait in a LocalQueue of Kueue: a PendingWorkloadsSummary of at most 1000."""
+        """Return the Workloads that wait in a LocalQueue of Kueue, at most 1000: a
+        PendingWorkloadsSummary.
+        """
         return await self._call("GET", LOCAL_QUEUES, f"{local_queue}/pendingworkloads")
 
     async def list(self, resource: Resource, selector: str, fields: str = "") -> Listing:
@@ -194,10 +199,11 @@ class KubernetesClient:
         silence: float,
         fields: str = "",
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
-        """Yield changes after `version`, for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
+        """For `seconds`, yield the changes after `version`: ADDED, MODIFIED, DELETED or BOOKMARK, and the
+        object.
 
-        Raises Gone if the version is too old, and Unreachable if nothing arrived for `silence` seconds.
-        The server sends a bookmark about once a minute.
+        Raises Gone if the version is too old, and Unreachable if nothing arrived for `silence` seconds. The
+        server sends a bookmark about once a minute.
         """
         query: Query = [
             ("watch", "true"),

@@ -1,4 +1,4 @@
-"""Tables that turn the reasons of Kubernetes into diagnoses for users. Pure."""
+"""Tables of the diagnoses for the reasons that Kubernetes gives. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -287,19 +287,22 @@ def without_service(crash: Diagnosis, service: str) -> Diagnosis:
 
 
 def not_fetched(rank: int, code: int, detail: str) -> Diagnosis:
-    """Return why the files of a program could not be fetched, given the exit code of the init container."""
+    """Return why the files of a program could not be fetched.
+
+    `code` is the exit code of the init container.
+    """
     return _FETCHES.get(code, _NOT_FETCHED).about(rank, detail)
 
 
 def pod_row(reason: str, message: str) -> Row | None:
-    """Return the row for a pod's reason; None if the reason does not end pods."""
+    """Return the row for the reason in a pod's status; None if a pod with this reason has not been ended."""
     if reason == "Evicted" and "exceeds" in message:
         return _OVER_ITS_LIMIT
     return _REFUSED if reason.startswith(_OUT_OF_A_RESOURCE) else POD.get(reason)
 
 
 def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
-    """Return why the training container failed by itself, given its terminated state."""
+    """Return why the training container failed by itself. `terminated` is its state, `code` its exit code."""
     reason, message = terminated.get("reason") or "", _evidence(terminated.get("message") or "")
     if reason == "OOMKilled":
         summary = f"Rank {rank} was killed, since it used more memory than its limit or than its node has."

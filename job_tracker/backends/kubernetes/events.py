@@ -42,11 +42,11 @@ class JobEvent:
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     code: str = ""
-    """Distinguishes Events with the same reason."""
+    """A text that distinguishes Events with the same reason."""
 
 
 def job_event(before: Job, after: Job) -> JobEvent | None:
-    """Return the Event about the latest change of the group of the job's current attempt.
+    """Return the Event about the change of a job from `before` to `after`.
 
     None: the change is not worth an Event. An end is reported when it is decided, while the pods still exist.
     """
@@ -66,7 +66,10 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
 def event_manifest(
     job: Job, event: JobEvent, at: datetime, uid: str | None, settings: KubernetesSettings
 ) -> Manifest:
-    """Build the Event on the job's master pod. `kubectl describe` finds it only by the pod's uid."""
+    """Return the manifest of an Event about the job's master pod.
+
+    `kubectl describe` finds it only by the pod's uid.
+    """
     pod = naming.instance_name(job.group.name, MASTER_RANK)
     # Job 1 of an earlier store has the same names, and its Events may still exist.
     digest = hashlib.sha256(job.submitted_at.isoformat().encode()).hexdigest()[:_DIGEST_LENGTH]
@@ -116,7 +119,7 @@ class EventRecorder:
         if event := job_event(before, after):
             news.append((event, self._clock()))
         if news and master is None and after.state.is_live and after.ending is None:
-            # The launch is saved before the pod exists. The job is saved again once the pod exists.
+            # The launch is stored before the pod exists. The job is stored again once the pod exists.
             self._waiting[after.group] = news
         else:
             for event, at in news:
@@ -142,14 +145,14 @@ class EventRecorder:
             await end(self._sending)
 
     def _master_of(self, ref: GroupRef) -> str | None:
-        """Return the uid of the group's master, if the pod was ever seen.
+        """Return the uid of the group's master pod; None if the pod was never seen.
 
         The pod of a cancelled job is gone by the time its end is saved.
         """
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MAX_MASTERS:  # for jobs whose end another replica has handled
+            if len(self._masters) > _MAX_MASTERS:  # some belong to jobs whose end another replica has handled
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 
@@ -174,7 +177,7 @@ class EventRecorder:
 
 
 def _key(event: JobEvent) -> str:
-    """Return the part of the name that identifies the content."""
+    """Return the part of the Event's name that identifies its content."""
     code = event.code.replace("_", "-")
     return f"{event.reason.lower()}-{code}" if code else event.reason.lower()
 

@@ -129,7 +129,9 @@ class Cache:
                 part.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove the least recently used contents if the cache of all projects has too many bytes."""
+        """If the cache of all projects together has too many bytes, remove the least recently used
+        contents.
+        """
         with self._guarded():
             stamp = self._root / ".tidied"
             if not self._works or (stamp.exists() and time.time() - stamp.stat().st_mtime < _TIDY_SECONDS):
@@ -220,7 +222,7 @@ class _Stream:
         return read
 
     def manifest(self) -> bytes:
-        """Read up to the empty line."""
+        """Read and return the manifest, which ends with an empty line."""
         text = b""
         while b"\n\n" not in text:
             text += self.read(1 << 20)
@@ -230,7 +232,10 @@ class _Stream:
 
 
 def _content(message: bytes) -> memoryview:
-    """Return field 1 of a FetchProgramResponse: its tag, its length as a varint, its bytes."""
+    """Return the bytes of field 1 of a FetchProgramResponse.
+
+    The message has its tag, its length as a varint, its bytes.
+    """
     length, begin, shift = 0, 1, 0
     for byte in message[1:6]:
         length |= (byte & 127) << shift
@@ -243,9 +248,10 @@ def _content(message: bytes) -> memoryview:
 
 
 def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str, Path]]:
-    """Make the folder of each file, and yield the file's size, hash and place.
+    """Make the folder of each file, and yield the file's size, hash and place, where the caller then writes
+    the file.
 
-    When the caller has written the file, set its mode.
+    After that, set the mode of the file.
     """
     manifest = stream.manifest()
     if hashlib.sha256(manifest).hexdigest() != tree:

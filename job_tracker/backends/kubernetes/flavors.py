@@ -60,7 +60,7 @@ def _tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
 
 
 def flavor_of(node: Manifest, flavors: Mapping[str, NodeFlavor]) -> str | None:
-    """Return the first flavor that a node belongs to, so that no node counts twice.
+    """Return the first flavor to which the node belongs, so that no node counts twice; None if there is none.
 
     Taints do not matter here, since they come and go.
     """

@@ -62,7 +62,9 @@ class GroupMarks(Protocol):
         ...
 
     def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:
-        """Return the object that describes the group, which the service creates; None: there is none."""
+        """Return the object that describes the group and that the service has to create; None if there is
+        none.
+        """
         ...
 
 
@@ -73,7 +75,7 @@ def with_more(
     annotations: Mapping[str, str] = MappingProxyType({}),
     spec: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the pod with additional values, which replace existing values of the same keys."""
+    """Return the pod with these values added. They replace existing values of the same keys."""
     metadata = pod["metadata"]
     return {
         **pod,
@@ -129,7 +131,7 @@ class GangScheduler(Config):
 
     @property
     def resource(self) -> PodGroupResource | None:
-        """The resource of the groups of pods; None: there are none."""
+        """The resource of the objects that describe groups; None if there are no such objects."""
         return _KINDS[self.scheduler].resource if self.scheduler else None
 
     def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ class Outage:
 
 @dataclass(slots=True)
 class PodGroup(LiveGroup):
-    """See LiveGroup. `pods` has the last known state of all pods, even of gone pods."""
+    """See LiveGroup. `pods` has the last known state of each rank's pod, even of pods that are gone."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
     stopping: bool = False
@@ -76,7 +76,7 @@ class PodGroup(LiveGroup):
     gate_note: str = ""
     """Kueue's message about the group while it waits."""
     gate_read_at: float = float("-inf")
-    """The time at which Kueue was last asked, by the monotonic clock."""
+    """The time at which Kueue was last asked about the group, by the monotonic clock."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _notices: dict[int, Eviction] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class PodGroup(LiveGroup):
 
     @property
     def living(self) -> dict[int, Manifest]:
-        """The pods that exist, ended or not."""
+        """The pods that exist, by rank, whether they have ended or not."""
         return {rank: pod for rank, pod in self.pods.items() if rank not in self.gone}
 
     def restarts_of(self, rank: int) -> int:
@@ -119,7 +119,7 @@ class PodGroup(LiveGroup):
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def has_read(self, rank: int, pod: Manifest, log_end: str) -> None:
-        """Record the end of the log of a failed pod; "" if it cannot be read."""
+        """Record the end of the log of the rank's failed pod; "" says that it cannot be read."""
         self.log_ends[pod["metadata"]["uid"]] = log_end
         self._changed.add(rank)
 
@@ -130,13 +130,13 @@ class PodGroup(LiveGroup):
 
     @property
     def is_gated(self) -> bool:
-        """Return whether the group waits for Kueue."""
+        """Whether the group waits for Kueue."""
         return not self.stopping and any(is_gated(pod) for pod in self.living.values())
 
     def _shown(self, rank: int) -> RankObservation:
-        """Return the observation of a rank.
+        """Return the observation of a rank while the log of a failed rank is being read.
 
-        If its failure was not reported before, the rank is still reported as running.
+        If the rank has failed, and this was not reported before, it is still reported as running.
         """
         seen = self._seen[rank]
         was = self.last.ranks[rank].status.phase if self.last else None
@@ -186,20 +186,20 @@ class PodGroup(LiveGroup):
         return seen
 
     def _with_log(self, rank: int) -> Manifest | None:
-        """Return the pod. If the end of its log was read, it becomes the message of the pod's end."""
+        """Return the rank's pod. If the end of its log was read, that is the message of the pod's end."""
         pod = self.pods.get(rank)
         log_end = self.log_ends.get(pod["metadata"]["uid"]) if pod else None
         return with_message(pod, log_end) if pod and log_end else pod
 
     @property
     def needs_service(self) -> bool:
-        """Return whether the group is live and its ranks find each other through a Service."""
+        """Whether the group is live and its ranks find each other through a Service."""
         master = self.living.get(MASTER_RANK)
         is_here = master is not None and "deletionTimestamp" not in master["metadata"]
         return self.instances > 1 and is_here and not self.launching and not self.stopping
 
     def _blame_outage(self, seen: RankObservation, now: datetime) -> RankObservation:
-        """Replace the diagnosis of a crash if the missing Service may be its cause."""
+        """Return the observation. If a missing Service may have caused the crash, the diagnosis says so."""
         crash = seen.diagnosis
         if crash is None or crash.category is not Category.CRASHED or self.outage is None:
             return seen
@@ -236,10 +236,9 @@ class PodGroup(LiveGroup):
 
     @property
     def may_change_by_itself(self) -> bool:
-        """Return whether the observation may change without an event.
+        """Whether the observation may change without an event.
 
-        This is true for a pod that cannot start, a pod that has not appeared yet, and a pod on a silent
-        node.
+        This is true for a pod that cannot start, a pod that has not appeared yet, and a pod on a silent node.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)
@@ -362,7 +361,7 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def has_stopped(pod: Manifest) -> bool:
-    """Return whether a pod that is being deleted has no process left, according to its node."""
+    """Return whether the pod is being deleted and, according to its node, has no process left."""
     status = pod.get("status") or {}
     each_state = [each["state"] for each in status.get("containerStatuses") or ()]
     # If the containers were removed before their end was reported, only the phase shows that they have ended.

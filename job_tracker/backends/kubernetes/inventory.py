@@ -38,7 +38,7 @@ _CALLS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The resources that a pod requests of its node."""
+    """The resources that a pod takes from its node."""
 
     node: str
     amounts: Amounts
@@ -149,7 +149,7 @@ class NodeInventory:
             self._feed.publish(name, machine)
 
     def _machine(self, name: str) -> Machine | None:
-        """Return the machine.
+        """Return the machine of the node with this name.
 
         None: there is no such node, or the node does not belong to a followed flavor.
         """
@@ -173,7 +173,7 @@ class NodeInventory:
         )
 
     def _slim_pod(self, pod: Manifest) -> Manifest:
-        """Reduce a pod to the fields in use, since the pods of all namespaces may be very many."""
+        """Return the pod with only the fields in use, since there may be very many pods in all namespaces."""
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         is_ours = (
@@ -224,7 +224,7 @@ def _is_open(node: Manifest, flavor: NodeFlavor) -> bool:
 
 
 def _left(offers: Mapping[str, int], taken: Iterable[_Taken]) -> Amounts:
-    """Return the remaining resources of a node, in the units of the service."""
+    """Return the resources of a node that `taken` leaves of `offers`, in the units of the service."""
     left = {INSTANCES if name == _PODS else name: amount for name, amount in offers.items()}
     left.setdefault(INSTANCES, 0)
     for each in taken:

@@ -47,7 +47,7 @@ class Keeper:
     async def keep(self, pod: Manifest, until: datetime) -> bool:
         """Keep a pod that ended by itself; return False if it is gone or cannot be kept.
 
-        It gets no owner, so that it survives the deletion of its master.
+        A kept pod has no owner, so that it survives the deletion of its master.
         """
         metadata = pod["metadata"]
         change = {

@@ -120,7 +120,7 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_stop(pod: Manifest) -> dict[str, str]:
-    """Return the annotations that let Kueue finish a group that is being stopped.
+    """Return the annotations of a pod that let Kueue finish the pod's group, which is being stopped.
 
     These annotations are set only at the stop. Until then, Kueue holds pods that have ended. So the service
     learns how they ended even if it did not run at that time.
@@ -135,7 +135,7 @@ def is_managed(pod: Manifest) -> bool:
 
 
 def is_gated(pod: Manifest) -> bool:
-    """Return whether Kueue has not let the pod start yet."""
+    """Return whether the pod still waits for Kueue to let it start."""
     gates = (pod.get("spec") or {}).get("schedulingGates") or ()
     return any(gate["name"] == GATE for gate in gates)
 
@@ -168,9 +168,8 @@ class Place:
     in_local_queue: int
 
     def sentence_part(self) -> str:
-        """Return the place in words, such as "first in its ClusterQueue".
-
-        The caller's sentence names the LocalQueue.
+        """Return the place in words, such as "first in its ClusterQueue", as a part of a sentence that
+        names the LocalQueue.
         """
         before, same = self.in_cluster_queue, self.in_local_queue
         if not before:
@@ -193,7 +192,7 @@ def queue_of(pod: Manifest) -> str:
 
 
 def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None = None) -> str:
-    """Return the reason why a gated group waits, in Kueue's words.
+    """Return the reason why the group of a gated pod waits, in Kueue's words.
 
     `workload` is None if the group has no Workload. `place` is None if the place is unknown.
     """

@@ -74,12 +74,12 @@ def rank_of(manifest: Manifest) -> int | None:
 
 
 def instances_of(manifest: Manifest) -> int | None:
-    """Return the planned number of instances of the object's group."""
+    """Return the planned number of instances of the object's group; None without a valid annotation."""
     return number(_annotations(manifest).get(INSTANCES))
 
 
 def digest_of(manifest: Manifest) -> str | None:
-    """Return the digest of the object's plan."""
+    """Return the digest of the plan from which the object was made; None without the annotation."""
     return _annotations(manifest).get(PLAN_DIGEST)
 
 
@@ -92,7 +92,7 @@ def submission_of(manifest: Manifest) -> str | None:
 
 
 def restarts_of(manifest: Manifest) -> int:
-    """Return the number of restarts of the pod's rank up to this pod."""
+    """Return the number of restarts of the pod's rank before this pod."""
     return number(_annotations(manifest).get(RESTARTS)) or 0
 
 
@@ -102,7 +102,9 @@ def is_kept(manifest: Manifest) -> bool:
 
 
 def kept_until(manifest: Manifest) -> datetime | None:
-    """Return how long the pod is kept; None if a user has changed the annotation to an invalid time."""
+    """Return the time until which the pod is kept; None if a user has changed the annotation to an invalid
+    time.
+    """
     try:
         until = datetime.fromisoformat(_annotations(manifest).get(KEPT_UNTIL, ""))
     except ValueError:

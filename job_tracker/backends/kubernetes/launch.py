@@ -56,30 +56,31 @@ class _Attempt:
 
     @property
     def has_other_plan(self) -> bool:
-        """Return whether the attempt was begun with another configuration."""
+        """Whether the attempt was begun with another configuration."""
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether it is certain that the object has not existed since the last restart of its rank."""
+        """Return whether the wanted object has certainly not existed since the last restart of its rank."""
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False
         if rank is None:
-            return True  # the Service, which runs no process
+            return True  # the object is the Service, which runs no process
         ours = {
             number: pod for number, pod in self.known.items() if submission_of(pod) == submission_of(wanted)
         }
         if rank in ours:
             return restarts_of(ours[rank]) < restarts_of(wanted)
         if rank == MASTER_RANK and ours:
-            return False  # the other pods were created after the master
+            return False  # without the master: other pods exist, which were created after it
         return restarts_of(wanted) > 0 or not self.plan.was_launched
 
 
 class Launcher:
-    """Launches groups. `on_pod` and `on_service` receive each object that was created or found.
+    """Launches groups.
 
-    `remove_lost` removes a pod whose rank is to be restarted.
+    The functions `on_pod` and `on_service` get each object that was created or found. `remove_lost` removes a
+    pod whose rank is to be restarted.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Launcher:
         return claimed
 
     async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
-        """Create and return the object; None if the name is taken."""
+        """Create the object, and return it; return None if the name is taken."""
         try:
             made = await self._client.create(resource, wanted)
         except AlreadyExists:
@@ -207,7 +208,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if something else deletes it, this is observed later as a failure
+        return found  # it may be being deleted from outside, which is observed later as a failure
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

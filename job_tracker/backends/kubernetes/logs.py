@@ -66,7 +66,10 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
 
 
 async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Regroup the pieces so that each ends with a line, except for the last piece and very long lines."""
+    """Yield the same bytes in other pieces, each of which ends with a line.
+
+    The last piece and long lines may not.
+    """
     rest = b""
     async for piece in pieces:
         rest += piece
@@ -86,7 +89,10 @@ class _PodRecords(StreamRecords):
         self._is_cut = False
 
     def made(self, piece: bytes) -> bytes:
-        """Turn new lines into records. Lines without a time are messages of the kubelet and are dropped."""
+        """Return the records of the new lines in a piece.
+
+        Lines without a time are messages of the kubelet: left out.
+        """
         return b"".join([self._made(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", piece)])
 
     def _made(self, line: bytes) -> bytes:
@@ -106,7 +112,7 @@ class _PodRecords(StreamRecords):
 
 
 def _utc(at: re.Match[bytes]) -> bytes:
-    """Convert the time of a line to the time of a record, which has nine decimals, in UTC."""
+    """Return the time of a line as the time of a record: in UTC, with nine decimals."""
     second, fraction, zone = at.groups()
     if zone != b"Z":
         moment = datetime.fromisoformat((second + zone).decode()).astimezone(UTC)

@@ -68,7 +68,7 @@ def service(
 
 
 def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any]:
-    """Return the metadata of the object that describes the group to the cluster's gang scheduler."""
+    """Return the metadata of the object that describes the job's group to the cluster's gang scheduler."""
     return {
         "name": job.group.name,
         "namespace": namespace,
@@ -78,10 +78,10 @@ def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any
 
 
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
-    """Rebuild the Service of a launched group from its master pod.
+    """Return the Service of a launched group, rebuilt from its master pod.
 
-    `port` is for groups whose ranks do not use the master's port. The Service resolves the names of all pods
-    if the master is addressed by its pod's own name.
+    `port` is used if the ranks of the group do not use the master's port. The Service resolves the names of
+    all pods if the master is addressed by its pod's own name.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -295,7 +295,7 @@ def secret_variables(options: PodOptions) -> list[dict[str, Any]]:
 
 
 def labels_of_group(job: Job, instance: str) -> dict[str, str]:
-    """Return the labels that all pods of the group have, and no others."""
+    """Return the labels that all pods of the job's group have, and no other pods."""
     labels = group_labels(job, instance)
     return {key: labels[key] for key in _OF_GROUP}
 
@@ -321,7 +321,9 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _claims(options: PodOptions) -> dict[str, str]:
-    """Map each claim to a name for its volume: the names of claims may be invalid as names of volumes."""
+    """Return a name for the volume of each claim, since names of claims may be invalid as names of
+    volumes.
+    """
     claims = dict.fromkeys(volume.claim for volume in options.volumes)
     return {claim: f"claim-{number}" for number, claim in enumerate(claims)}
 
@@ -360,5 +362,5 @@ def _mounts(options: PodOptions) -> list[dict[str, Any]]:
 
 
 def _present(key: str, value: Any) -> dict[str, Any]:
-    """Return the entry, or nothing for an empty value."""
+    """Return a dictionary with the entry; an empty one if the value is empty."""
     return {key: value} if value else {}

@@ -118,20 +118,20 @@ class PodOptions(RequestedPodOptions):
 
     @property
     def identity(self) -> "PodOptions":
-        """The options that set the pods' identity.
+        """The options that set the identity of pods, such as their user.
 
-        If the operator changes them, this also applies to queued jobs.
+        If the operator changes these options, the changes also apply to queued jobs.
         """
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property
     def without_identity(self) -> "PodOptions":
-        """All options except `_IDENTITY`. They are resolved when a job is accepted."""
+        """The options that are not in `identity`. They are resolved when a job is accepted."""
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property
     def cpu_limit(self) -> str | None:
-        """The largest amount of cpu that an instance can use; None if unknown."""
+        """The largest amount of cpu that an instance can use; None if it is not limited or not known."""
         return self.resources.get(CPU) if self.limit_cpu else None
 
 
@@ -142,7 +142,7 @@ class FrozenPod(PodOptions):
 
     @classmethod
     def of(cls, options: PodOptions, pod_template: Mapping[str, Any]) -> "FrozenPod":
-        """Combine options with an overlay, which the configuration has validated."""
+        """Return the options together with an overlay, which the configuration has validated."""
         template = {"pod_template": pod_template} if pod_template else {}
         return cls.model_validate({**options.model_dump(exclude_unset=True), **template})
 
@@ -192,7 +192,10 @@ _SAMPLE_POD: dict[str, Any] = {
 
 
 def _overlay_problem(after: Mapping[str, Any]) -> str | None:
-    """Return the error if the overlay changed a field of the service."""
+    """Return the error if the overlay has changed a field that belongs to the service; None if it has not.
+
+    `after` is the sample pod after the overlay was merged into it.
+    """
     if unknown := after.keys() - _SAMPLE_POD.keys():
         return f"{min(unknown)}: unknown key; only metadata and spec are allowed"
     metadata, spec = after.get("metadata", {}), after.get("spec", {})

@@ -23,7 +23,7 @@ _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
 def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the affinity of a pod that runs on this node only.
+    """Return the affinity of a pod with the condition added that the pod runs on this node only.
 
     The terms of a node affinity are alternatives, so the node is added to each term.
     """

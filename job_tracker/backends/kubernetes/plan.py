@@ -1,4 +1,4 @@
-"""Turns a job into Kubernetes objects. Pure, so that tests can compare whole plans."""
+"""Plans the Kubernetes objects of a job. Pure, so that tests can compare whole plans."""
 
 import hashlib
 import json
@@ -67,9 +67,9 @@ def plan(
     stop_grace: timedelta = timedelta(seconds=10),
     marks: GroupMarks | None = None,
 ) -> KubernetesPlan:
-    """Plan the job's current attempt.
+    """Return the plan of the job's current attempt.
 
-    Pods get `marks`, or if there are none, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
+    Pods get `marks` or, if that is None, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
     options are not readable.
     """
     spec = job.spec.group
@@ -133,7 +133,7 @@ def plan(
             options=of_role[role],
             overlay=of_role[role].pod_template,
             affinity=affinity(of_role[role].placement, settings.topology, of_group)
-            if layout.size > 1 and not places  # the scheduler has placed them
+            if layout.size > 1 and not places  # otherwise, the scheduler has placed them
             else {},
             fetch=fetch[role],
             program_cache=settings.program_cache if fetch[role] else None,
@@ -172,7 +172,7 @@ def plan(
 
 
 def _command(job: Job, command: Sequence[str]) -> Sequence[str]:
-    """Return the command as a caller has sent it.
+    """Return the command for the manifest. In the command of an uploaded program, nothing may be replaced.
 
     The command of an algorithm may refer to variables as $(NAME).
     """
@@ -212,7 +212,9 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
 
 
 def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
-    """Return the options of pods on a flavor: they select its nodes and tolerate the nodes' taints."""
+    """Return the options, changed so that pods run on the flavor: they select its nodes, and tolerate
+    their taints.
+    """
     if flavor is None:
         return options
     for key, value in options.node_selector.items():

@@ -43,7 +43,7 @@ class PodGroups:
         return await repeated(claim, _DELETION_SECONDS, _POLL_SECONDS)
 
     async def give(self, pod_group: Manifest, master: Manifest) -> None:
-        """Make the master the owner of the PodGroup, unless it is already."""
+        """Make the master the owner of the PodGroup, unless the PodGroup has an owner already."""
         metadata = pod_group["metadata"]
         if self._resource is None or metadata.get("ownerReferences"):
             return

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class MasterServices:
-    """Watches the Services of the service named `instance`, beside its groups.
+    """Watches the Kubernetes Services of the groups that belong to the service named `instance`.
 
     A Service is recreated from the group's master pod, so it is the same as at the launch even if the
     configuration has changed. `remove` removes the Service of a group.
@@ -48,7 +48,7 @@ class MasterServices:
         groups.on_found = self._check_found
 
     async def sync(self) -> None:
-        """List all Services once, then follow them."""
+        """On the first call, list all Services, and follow them from then on."""
         await self._cache.sync()
         if not self._is_synced:
             self._is_synced = True
@@ -60,7 +60,7 @@ class MasterServices:
         self._cache.put(service)
 
     async def sweep(self) -> None:
-        """Remove Services of groups without pods, and recreate missing ones."""
+        """Remove Services whose group has no pods, and recreate missing Services of other groups."""
         for ref in list(self._uids):
             if self._groups.get(ref) is None:
                 # The master was deleted, and its dependents were orphaned (kubectl delete --cascade=orphan).
@@ -94,7 +94,9 @@ class MasterServices:
                     self._recreate_if_missing(group, datetime.now(UTC))
 
     def _check_found(self, group: PodGroup) -> None:
-        """Check whether a group that was launched before the service's start still has its Service."""
+        """Recreate the Service of a group that was launched before this service started, if the Service is
+        missing.
+        """
         if self._is_synced:
             self._recreate_if_missing(group, None)
 

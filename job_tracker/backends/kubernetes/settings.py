@@ -35,7 +35,7 @@ class Topology(Config):
 
     @property
     def labels(self) -> Mapping[Place, str]:
-        """The label of each kind of place that the cluster has, from small to large."""
+        """The labels of the configured kinds of places, from the smallest kind to the largest."""
         return {place: label for place in Place if (label := getattr(self, place.value))}
 
 
@@ -171,12 +171,18 @@ class KubernetesSettings(ProgramImages):
                 )
 
     def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
-        """Return the marks of pods for Kueue. `priorities` are the classes of jobs."""
+        """Return the marks of pods for Kueue.
+
+        `priorities` has the numbers of priorities by the names of their classes.
+        """
         classes = {priorities[name]: each for name, each in self.kueue.priority_classes.items()}
         return KueueMarks(self.kueue.queues, classes)
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
-        """Check the options of a request as RequestLimits does. Check also the places in its placement."""
+        """Return the options of a request, checked as by RequestLimits.
+
+        The places in its placement are checked, too.
+        """
         options = super().check(sent)
         if options.placement:
             for name, place in (("near", options.placement.near), ("apart", options.placement.apart)):

@@ -1,7 +1,7 @@
-"""Turns the state of a pod into the state of its rank, and a diagnosis if it failed. Pure.
+"""Finds the state of a rank from the state of its pod, and a diagnosis if the rank failed. Pure.
 
-Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod
-passes through every phase.
+Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod passes
+through every phase.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,9 @@ _MAX_NOTE = 400
 
 
 def program_of(pod: Manifest | None) -> str:
-    """Return the image of the training container, with its digest once the node has reported it."""
+    """Return the image of the pod's training container, with its digest once the node has reported it; ""
+    without a pod.
+    """
     if pod is None:
         return ""
     containers = pod["spec"].get("containers") or ()
@@ -119,7 +121,9 @@ def pending_reason(pod: Manifest) -> str | None:
 
 
 def end_is_cut(pod: Manifest) -> bool:
-    """Return whether the training failed and the kubelet has kept only a part of the end of its log."""
+    """Return whether the training failed, and the message of the kubelet has only a part of the end of its
+    log.
+    """
     end = _training_state(pod).get("terminated") or {}
     message = end.get("message") or ""
     return _exit_code(end) != 0 and len(message.encode()) >= diagnosis.LONGEST_MESSAGE
@@ -152,7 +156,10 @@ def _ended(rank: int, end: Manifest) -> RankObservation:
 
 
 def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
-    """Observe a rank of a group that is being stopped: it ends with its container or its pod."""
+    """Return the state of a rank whose group is being stopped.
+
+    The rank has ended once its container or pod has.
+    """
     if end is None and _status(pod).get("phase") not in ("Succeeded", "Failed"):
         phase = Phase.RUNNING if "running" in _training_state(pod) else Phase.PENDING
         return RankObservation(RankStatus(rank, phase))
@@ -160,7 +167,7 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
-    """Observe an evicted rank. It counts as running until its container ends."""
+    """Return the state of an evicted rank. It counts as running until its container ends."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
     if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
@@ -180,7 +187,7 @@ def _ended_at(end: Manifest) -> float | None:
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
-    """Return why a pod failed although its training container has not ended."""
+    """Return why a pod failed before its training container ran to an end."""
     for status in _status(pod).get("initContainerStatuses") or ():
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
@@ -214,7 +221,9 @@ class _Removal:
         return self.row.about(rank, self.detail)
 
     def notice(self, rank: int, pod: Manifest, now: datetime) -> Eviction | None:
-        """Return the eviction of the pod; None if its processes got no notice, or no time to end."""
+        """Return the removal as an eviction of the pod; None if its processes got no notice, or no time to
+        end.
+        """
         if self.row.eviction is None or _node_is_silent(pod):
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
@@ -264,7 +273,9 @@ def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
 
 
 def _deletion_asked_at(pod: Manifest) -> datetime | None:
-    """Return when the deletion was requested: the time stamp is the end of the grace period."""
+    """Return when the deletion of the pod was requested; None if it was not. (The stamp has the end of the
+    grace period.)
+    """
     metadata = pod["metadata"]
     deadline = _moment(metadata.get("deletionTimestamp"))
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)

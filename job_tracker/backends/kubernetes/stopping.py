@@ -156,11 +156,11 @@ class Stopper:
         return group
 
     async def _mark_stopping(self, group: PodGroup) -> bool:
-        """Mark a pod as belonging to a group that is being stopped.
+        """Mark the group as being stopped, by an annotation on its master pod.
 
-        The mark is for a service that later finds only some of the group's pods. Marking the master is
-        enough: the master is deleted last, so it exists as long as any other pod. Another pod is marked only
-        if the master is gone. Returns False if the marking failed and Kueue needs the mark.
+        The mark is for a service that later finds only some of the group's pods. The master is deleted last,
+        so it exists as long as any other pod. If the master is gone, another pod gets the mark. Returns False
+        if no pod could be marked and Kueue needs the mark.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
@@ -188,11 +188,12 @@ class Stopper:
 
     @asynccontextmanager
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
-        """Save the output of the ranks up to now, and the output that they print during the block.
+        """Save the output that the ranks have printed so far, and the output that they print during the
+        block.
 
-        A silent node delays this by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have ended.
-        The node is asked once more at the end, but not in between, since a thousand groups may be stopped at
-        once.
+        A silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have
+        ended. The node is asked once more at the end, but not in between, since a thousand groups may be
+        stopped at once.
         """
         started = {rank: has_ended(pod) for rank, pod in group.living.items() if has_started(pod)}
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
@@ -232,7 +233,9 @@ class Stopper:
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
     async def _remove_leftovers(self, group: PodGroup) -> None:
-        """Remove the remaining pods: the kubelet is slow, or the node is lost."""
+        """Remove the pods that remain after the grace period, since the kubelet is slow or the node is
+        lost.
+        """
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
         await self._cache.catch_up()  # in case the watch missed an event

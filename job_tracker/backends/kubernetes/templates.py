@@ -10,7 +10,10 @@ from job_tracker.catalog.syntax import CPU
 
 
 def requested_beside(template: Mapping[str, Any], resources: Mapping[str, str]) -> dict[str, str]:
-    """Return the resources, as quantities, that a pod requests beside its training container."""
+    """Return the quantities that a pod with the template requests in addition to its training container.
+
+    `resources` are the requests of the training container.
+    """
     if not template:
         return {}
     container = {"name": CONTAINER, "resources": {"requests": dict(resources)}}

@@ -31,7 +31,7 @@ _NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see 
 
 
 class Workloads:
-    """Passes Kueue's messages to groups: soon after they may have changed, and later every `seconds`."""
+    """Reads Kueue's messages for groups: soon after a group has changed, and then every `seconds`."""
 
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client

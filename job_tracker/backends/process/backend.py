@@ -49,7 +49,7 @@ _MAX_NAMED = 10
 
 
 class ProcessBackend:
-    """See Backend. The durable state is in files (files.py); this object only caches it.
+    """See Backend. The durable state is in files (files.py); this object only caches this state.
 
     Several services may share the files. All of these services may read logs, since this needs only the
     files. Only the replica that observes, launches or stops groups adopts a group, and cleans up after a
@@ -146,7 +146,7 @@ class ProcessBackend:
         return seen
 
     async def _find(self, group: GroupRef) -> ProcessGroup | None:
-        """Find the group, which another service may have launched.
+        """Return the group, even if another service has launched it; None if there is none.
 
         If there is none, remove the remains of an earlier group of that name.
         """
@@ -259,7 +259,7 @@ class ProcessBackend:
     async def _refresh(self) -> None:
         """Adopt groups that other services have launched, and forget groups that they have stopped."""
         async with self._refreshing:
-            known = dict(self._groups)  # a group launched or stopped during the comparison is left alone
+            known = dict(self._groups)  # groups launched or stopped during the comparison are left alone
             try:
                 if not self._has_refreshed:
                     await asyncio.to_thread(self._log_foreign_groups)
@@ -285,7 +285,9 @@ class ProcessBackend:
             )
 
     async def _handle_missing(self, group: ProcessGroup) -> None:
-        """Handle a group without a folder: it was stopped, or its folder was removed while it was running."""
+        """Handle a known group whose folder is missing: it was stopped, or its folder was removed while it
+        ran.
+        """
         if not group.is_running:
             await self._groups.pop(group.folder.group).close()
         elif not group.damage:
@@ -297,7 +299,7 @@ class ProcessBackend:
             self._changes.publish(group.folder.group, group.observe())
 
     async def _follow(self, group: ProcessGroup) -> None:
-        """Follow the group. An error with one group must not delay the others."""
+        """Follow the group. Log an error, so that it does not keep the other groups from being followed."""
         try:
             await group.follow()
         except OSError as error:

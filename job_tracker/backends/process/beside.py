@@ -14,7 +14,7 @@ _FOLDER = str(Path(sys.executable).parent)
 
 
 async def execute(pid: int, command: Sequence[str], most_bytes: int) -> bytes:
-    """Run the command, with the rank's first process in RANK_PID. See RankAccess.
+    """Run the command, with `pid`, the rank's first process, in the variable RANK_PID. See RankAccess.
 
     `python3` is the Python of the service. The command gets no variables of the service's environment. A
     command that is cancelled, or prints too much, is killed together with all processes that it has started.

@@ -35,7 +35,7 @@ def diagnose(
 ) -> Diagnosis | None:
     """Return why the rank failed; None if it did not fail, or if the service stopped it.
 
-    `uploaded` says whether the rank started in files that its caller has uploaded.
+    `uploaded` says whether the rank ran an uploaded program.
     """
     if end.error is not None:
         return _not_started(rank, end.error, program, uploaded=uploaded)
@@ -75,7 +75,7 @@ def records_lost(detail: str) -> Diagnosis:
 def no_virtual_environment(folder: str) -> Diagnosis:
     """Diagnose that the algorithm's virtual environment is missing.
 
-    The launch fails, since another Python would run instead.
+    With this diagnosis the launch fails; otherwise, another Python would run.
     """
     return Diagnosis(
         category=Category.COMMAND_NOT_FOUND,
@@ -88,7 +88,7 @@ def no_virtual_environment(folder: str) -> Diagnosis:
 def environment_gone(name: str) -> Diagnosis:
     """Diagnose that the named Python environment is gone.
 
-    The launch fails, since another Python would run instead.
+    With this diagnosis the launch fails; otherwise, another Python would run.
     """
     return Diagnosis(
         category=Category.LAUNCH_FAILED,

@@ -27,13 +27,19 @@ _CACHES = {
 
 
 def find_uv() -> str | None:
-    """Return the path of uv: in the environment of the service, or on its PATH."""
+    """Return the path of uv, from the Python environment of the service or from its PATH; None if there is
+    none.
+    """
     beside = Path(sys.executable).with_name("uv")
     return str(beside) if beside.exists() else shutil.which("uv")
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words to put before a rank's command, so that it has the packages of its requirements."""
+    """Return the words to put before a rank's command, so that it runs with the packages of its requirements
+    file.
+
+    Without such a file, there are none.
+    """
     program = spec.program
     if program is None or not program.requirements:
         return ()
@@ -43,7 +49,10 @@ def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
 
 
 def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
-    """Return the variables for caches that outlive the job, and make their folder. Raises OSError."""
+    """Make the folder for caches that outlive the job, and return the variables for them. Raises OSError.
+
+    Jobs without an uploaded program have none.
+    """
     if root is None or spec.program is None:
         return {}
     folder = root.absolute() / spec.project
@@ -52,9 +61,9 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 
 
 def sweep(root: Path, keep: float, most: int) -> None:
-    """Remove environments not used for `keep` seconds, and the oldest of a project that has more than `most`.
+    """Remove environments that were not used for `keep` seconds.
 
-    Environments of running jobs stay. Raises OSError.
+    Of each project, keep only the newest `most`. Environments of running jobs stay. Raises OSError.
     """
     for project in _entries(root):
         requirements_runner.sweep(str(project), keep, most)

@@ -91,7 +91,7 @@ class RankFolder:
         return False
 
     def has_copy(self) -> bool:
-        """Return whether the rank starts in files of an uploaded program."""
+        """Return whether the rank's working folder has the files of an uploaded program."""
         return (self.place / "unpacked").is_there()
 
     def was_started(self) -> bool:
@@ -104,7 +104,7 @@ class RankFolder:
             return True  # training code has removed the access of the service, so nothing is started
 
     def restarts(self) -> int:
-        """Read how often the rank was restarted."""
+        """Return how often the rank was restarted, as recorded in its folder."""
         try:
             restarts = int((self.place / "restarts").read(20))
         except ValueError:
@@ -116,7 +116,10 @@ class RankFolder:
         return restarts if 0 <= restarts <= records.MAX_RESTARTS else 0
 
     def forget_end(self) -> None:
-        """Reset the rank to "never started", but keep its output."""
+        """Remove the records of the rank's start and end, so that it counts as never started.
+
+        Keep its output.
+        """
         # The order matters: a crash in between leaves a rank that has ended. In the opposite order, it would
         # leave a rank that can never start.
         for name in ("exit.json", "process.json"):
@@ -162,9 +165,9 @@ class GroupFolder:
     ports: tuple[int, ...]
     """A port for each rank, or only the master's port."""
     damage: str = ""
-    """The defect of the group's record; empty: there is none.
+    """The defect of the group's record; empty if there is none.
 
-    If there is a defect, the roles come from the names of the group's folders.
+    If there is a defect, the roles come from the names of the ranks' folders.
     """
 
     @property
@@ -189,7 +192,10 @@ class GroupFolder:
                 (self.place / name).open_to_owner()
 
     def order_to_stop(self, grace: float) -> None:
-        """Write the order to stop. After that, no supervisor starts a rank of the group."""
+        """Write the order to stop the group within `grace` seconds.
+
+        After that, no supervisor starts a rank of it.
+        """
         _publish_json(self.place / "stop.json", {"grace": grace})
 
     def order_to_keep(self, until: datetime) -> None:

@@ -21,7 +21,7 @@ _GROUP = re.compile(r".*-(?P<job>\d{1,10})(-r(?P<retry>\d{1,10}))?")
 
 
 class Folders:
-    """The groups of one backend below one folder. Groups of other stores are ignored."""
+    """The folders of one backend's groups, all below one folder. Groups of other stores are ignored."""
 
     def __init__(self, root: Path, store_id: str = "") -> None:
         self._root = root
@@ -45,7 +45,7 @@ class Folders:
         return sorted({*names_in(self._live)} - {*self._own(self._live)})
 
     def find(self, group: GroupRef) -> GroupFolder | None:
-        """Find the folder of a live group."""
+        """Return the folder of a live group; None if there is none."""
         return self._read_group(self._live / _folder_name(group))
 
     def path_of(self, group: GroupRef) -> Path:
@@ -53,7 +53,10 @@ class Folders:
         return (self._live / _folder_name(group)).path
 
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
-        """Create a live group, or return the group that another service created at the same time."""
+        """Create the folder of a live group.
+
+        If another service created it at the same time, return that one.
+        """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._live / _folder_name(group)
         place.make_folder()
@@ -72,8 +75,8 @@ class Folders:
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live groups and clean it up.
 
-        With `keep_until`, the group stays unchanged until a sweep after that time. If the clean-up fails, a
-        later sweep repeats it.
+        With `keep_until`, the group's folder stays unchanged until a sweep after that time. If the clean-up
+        fails, a later sweep repeats it.
         """
         if keep_until is not None:
             try:
@@ -117,7 +120,7 @@ class Folders:
             _remove(self._live / _folder_name(group))
 
     def rank(self, group: GroupRef, rank: int) -> RankFolder | None:
-        """Find the folder of a rank that has begun a log."""
+        """Return the folder of a rank that has begun a log; None if there is none."""
         for place in (self._live, self._kept, self._ended):
             found = self._read_group(place / _folder_name(group))
             if found is not None and rank < len(found.roles) and _is_folder(found.rank(rank).log):
@@ -125,7 +128,7 @@ class Folders:
         return None
 
     def stopped(self) -> list[GroupRef]:
-        """List the stopped groups whose logs are still here."""
+        """List the stopped groups whose logs are still in their folders."""
         found = (self._read_group(self._ended / name) for name in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
@@ -181,7 +184,7 @@ def _folder_name(group: GroupRef) -> str:
 
 
 def _store_of(folder: str) -> str:
-    """Return the store id in a folder's name, or ""."""
+    """Return the id of the store in the name of a group's folder; "" if the name has none."""
     return folder.rpartition(".")[0]
 
 
@@ -194,7 +197,10 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return a group whose record is unreadable. Its fields come from the names of its folders."""
+    """Return the folder of a group whose record is unreadable. Its fields come from the names of folders.
+
+    None: the name of the folder is not that of a group.
+    """
     group = _group_named(place.name)
     if group is None:
         log.warning("%s", damage)
@@ -217,12 +223,12 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
 
 
 def _folders_in(place: Place) -> list[Place]:
-    """List the folders inside, without symbolic links and other files."""
+    """List the folders inside the folder, without symbolic links and files."""
     return [place / name for name in names_in(place) if _is_folder(place / name)]
 
 
 def _is_folder(place: Place) -> bool:
-    """Return whether this is an accessible folder. Raises OSError for a temporary fault."""
+    """Return whether the place is a folder that can be read. Raises OSError for a temporary fault."""
     try:
         return place.is_folder()
     except OSError as error:
@@ -232,7 +238,10 @@ def _is_folder(place: Place) -> bool:
 
 
 def _move(place: Place, below: Place) -> Place:
-    """Move a group's folder. Raises FileNotFoundError if another service has moved it."""
+    """Move a group's folder into the folder `below`, and return its new place.
+
+    Raises FileNotFoundError if another service has moved it.
+    """
     below.make_folder()
     target = below / place.name
     if target.is_there() and place.is_there():

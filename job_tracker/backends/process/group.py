@@ -34,13 +34,14 @@ class ProcessGroup:
         return RankProcess(rank, self.folder, lambda: self._on_change(self))
 
     async def reset_for_restart(self, restarts: Sequence[int]) -> None:
-        """Reset the ranks that are due for a restart to "never started", once they have ended.
+        """Prepare the ranks that are to be restarted: after this, they count as never started.
 
-        A rank that still runs has stalled, and is killed.
+        `restarts` has the wanted number of restarts of each rank. If a rank with fewer restarts still runs,
+        it has stalled, and is killed.
         """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                process.signal(signal.SIGKILL)  # the supervisor; the sweep after it kills the other processes
+                process.signal(signal.SIGKILL)  # only the supervisor; the sweep kills the other processes
                 await process.ended.wait()  # this includes the sweep after a killed supervisor
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)
@@ -60,16 +61,17 @@ class ProcessGroup:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a supervisor of the group is known to be alive."""
+        """Whether a supervisor of the group is known to be alive."""
         return any(rank.is_running for rank in self._ranks)
 
     def ended_of(self, rank: int) -> asyncio.Event | None:
-        """Return the event that is set when the rank's latest start has ended; None if there is no such
-        rank."""
+        """Return the event that is set when the rank, since its last start, has ended; None if there is no
+        such rank.
+        """
         return self._ranks[rank].ended if rank < len(self._ranks) else None
 
     async def pid_of(self, rank: int) -> int | None:
-        """Return the number of the first process of a rank; None if it does not run."""
+        """Return the pid of the first process of a rank; None if the rank does not run."""
         return await self._ranks[rank].pid() if rank < len(self._ranks) else None
 
     def observe(self) -> Observation:

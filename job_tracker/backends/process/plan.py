@@ -1,4 +1,4 @@
-"""Turns a job into processes. Pure, so that tests can compare whole plans."""
+"""Plans the processes of a job. Pure, so that tests can compare whole plans."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class ProcessPlan:
         )
 
     def argv(self, rank: int, ports: Sequence[int]) -> tuple[str, ...]:
-        """Return the program of `rank` and its arguments."""
+        """Return the program that the rank runs, and its arguments, given the group's ports."""
         command = FRAMEWORKS[self.framework].command(self.layout(ports), self.commands[self.roles[rank]])
         return (*self.runner, *command)
 
@@ -83,7 +83,7 @@ def plan(
     caches: Mapping[str, str] | None = None,
     environments: Mapping[str, Path] | None = None,
 ) -> ProcessPlan:
-    """Plan the job's current attempt.
+    """Return the plan of the job's current attempt.
 
     `path` is the PATH of the processes, `inherited` are the variables that they get from the service's
     environment, and `cores` is the number of cores that all instances share. `runner` comes before the
@@ -124,7 +124,10 @@ def plan(
 
 
 def _python(virtual_environment: Path | None, path: str) -> Mapping[str, str]:
-    """Return the variables that activating the environment sets (docs.python.org, venv)."""
+    """Return the variables that the activation of the virtual environment would set (docs.python.org, venv).
+
+    None: only the PATH.
+    """
     if virtual_environment is None:
         return {"PATH": path}
     first = virtual_environment / "bin"

@@ -10,9 +10,11 @@ from job_tracker.domain.errors import LaunchFailed
 
 
 def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:
-    """Find ports that are not in `taken` and have no listener. Raises LaunchFailed if too few are free.
+    """Return `count` ports from `first` to `last` that are not in `taken` and have no listener.
 
-    The range should lie outside the range of outgoing connections (net.ipv4.ip_local_port_range): such a
+    Raises LaunchFailed if too few are free.
+
+    The range should lie outside the range of outgoing connections (net.ipv4.ip_local_port_range): an outgoing
     connection may take a port right after the check.
 
     A master begins to listen seconds after the check. If another service on this machine picked the same

@@ -1,4 +1,4 @@
-"""One rank and its supervisor, which is started or found again, and then followed until it ends."""
+"""One rank and its supervisor: the supervisor is started or found again, and then followed until it ends."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ class _Found:
     restarts: int
     was_started: bool
     pidfd: int | None = None
-    """A pidfd of the supervisor, if the supervisor is alive."""
+    """A pidfd of the supervisor; None if no supervisor is alive."""
     pid: int = 0
     session: int | None = None
-    """The session of the rank's processes, if it is certain that the session belongs to them."""
+    """The session of the rank's processes; None if it is not certain that the session belongs to them."""
     is_unwritten: bool = False
     """True if the supervisor is alive but has not written its record yet."""
 
@@ -85,9 +85,9 @@ class RankProcess:
             raise LaunchFailed(_no_supervisor(self.rank, output))
 
     async def follow(self) -> None:
-        """Watch for the supervisor's end, or handle it now if it has ended. Do nothing before its start.
+        """Wait in the background for the supervisor's end, or handle the end now.
 
-        Raises OSError for a temporary fault.
+        Before its start, do nothing. Raises OSError for a temporary fault.
         """
         # On a busy disk, a supervisor that starts now may take half a minute to write its record.
         if not self._is_starting:
@@ -118,7 +118,7 @@ class RankProcess:
             self._pidfd = found.pidfd
 
     async def give_up_if_pending(self) -> None:
-        """Count the rank as ended if it was never started. The stop order prevents a later start."""
+        """If the rank was never started, count it as ended. The order to stop prevents a later start."""
         await self._follow()
         if self.is_pending:
             self._end = RankObservation(self._status(Phase.STOPPED))
@@ -127,12 +127,12 @@ class RankProcess:
 
     @property
     def is_pending(self) -> bool:
-        """Return whether the rank was never started."""
+        """Whether the rank was never started."""
         return self._pidfd is None and self._ending is None and not self.ended.is_set()
 
     @property
     def is_running(self) -> bool:
-        """Return whether the supervisor is known to be alive."""
+        """Whether the supervisor is known to be alive."""
         return self._pidfd is not None
 
     def observe(self) -> RankObservation:
@@ -142,7 +142,7 @@ class RankProcess:
         return RankObservation(self._status(Phase.PENDING if self.is_pending else Phase.RUNNING))
 
     async def pid(self) -> int | None:
-        """Return the number of the rank's first process; None if it does not run."""
+        """Return the pid of the rank's first process; None if the rank does not run."""
         if not self.is_running:
             return None
         found = await asyncio.to_thread(_find, self.folder)
@@ -151,7 +151,7 @@ class RankProcess:
         return found.session if self.is_running else None
 
     def signal(self, number: int) -> None:
-        """Signal the supervisor, if it lives."""
+        """Send the signal to the supervisor, if it is alive."""
         if self._pidfd is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -173,9 +173,9 @@ class RankProcess:
             self._pidfd = None
 
     def _supervisor_ended(self, pid: int, session: int | None) -> None:
-        """Handle the end of supervisor `pid`, whose rank has the session `session`, at once.
+        """Handle the end of the supervisor `pid` at once, since the kernel may soon reuse both numbers.
 
-        The kernel may soon reuse both numbers.
+        `session` is the session of the rank's processes.
         """
         self._stop_following()
         if pid:
@@ -197,7 +197,7 @@ class RankProcess:
                     # A supervisor that was still alive during the sweep has written the record by now.
                     end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
                 self._end = end
-            except Exception as error:  # if this task ended, the group could never be stopped
+            except Exception as error:  # if this task ended with an error, the group could never be stopped
                 is_passing = isinstance(error, OSError)
                 message = "%s: the end of the rank cannot be read yet; trying again: %s"
                 log.warning(message, self.folder.path, error, exc_info=None if is_passing else error)
@@ -211,7 +211,7 @@ class RankProcess:
         return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, output.strip()))
 
     def _read_end(self) -> RankObservation | None:
-        """Read how the rank ended, if its end is recorded. Raises OSError for a temporary fault."""
+        """Return how the rank ended; None if that is not recorded. Raises OSError for a temporary fault."""
         end = self.folder.exit_record()
         if end is None:
             return None
@@ -258,7 +258,7 @@ class RankProcess:
 
 
 def _find(folder: RankFolder) -> _Found:
-    """Look for the rank's supervisor. Raises OSError for a temporary fault."""
+    """Return what is known about the rank's supervisor. Raises OSError for a temporary fault."""
     restarts = folder.restarts()
     record = folder.processes()
     if record is None:
@@ -292,7 +292,7 @@ def _find(folder: RankFolder) -> _Found:
 
 
 def _supervises(pid: int, folder: Path) -> bool:
-    """Return whether the process was started as the supervisor of this rank."""
+    """Return whether the process was started as the supervisor of the rank with this folder."""
     try:
         *_, script, argument, _ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):

@@ -55,7 +55,7 @@ class ProcessRecord(_Record):
 
 
 class ExecError(_Record):
-    """The error that prevented the execution of the rank's command, and the file concerned."""
+    """The error that prevented the execution of the rank's command, and the file with which it occurred."""
 
     errno: int = Field(ge=0, lt=4096)
     file: str = Field(max_length=4096)
@@ -69,7 +69,7 @@ class ExitRecord(_Record):
     oom_kills: int = Field(gt=-_MAX_KILLS, lt=_MAX_KILLS)
     error: ExecError | None = None
     at: float | None = Field(default=None, ge=0, lt=1e11)
-    """Seconds since 1970."""
+    """The time of the end, in seconds since 1970."""
 
 
 def is_role(text: str) -> bool:
@@ -91,7 +91,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        # A power failure may have cut the record short. No process survived it either.
+        # A power failure may have cut the record short. It has also ended all processes.
         raise Damaged(f"{place.path} is damaged: {explain(error, kind)}") from error
     except OSError as error:
         if local_faults.hinders_reading(error):

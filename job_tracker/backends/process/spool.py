@@ -1,4 +1,4 @@
-"""The spool of the process backend: logs wait in the folders that the ranks wrote them to."""
+"""The spool of the process backend: logs wait in the folders into which the ranks have written them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -19,7 +19,7 @@ class ProcessSpool:
     """See Spool. Logs are not copied and all state is on disk, so several spools may share the folders."""
 
     def __init__(self, root: Path, store_id: str = "") -> None:
-        """Use the same `root` and `store_id` as the backend."""
+        """`root` and `store_id` must be the same as those of the backend."""
         self._root = root.absolute()
         self._folders = Folders(self._root, store_id)
 

@@ -65,8 +65,10 @@ def main(folder: str) -> None:
 
 
 def _json(value: bool | dict[str, object] | None) -> str:
-    """Write the value as JSON. Only errors need the json module: loading it takes as long as starting
-    Python."""
+    """Return the value as JSON.
+
+    The json module is imported only for errors, since that takes as long as the start of Python.
+    """
     if not isinstance(value, dict):
         return {None: "null", True: "true", False: "false"}[value]
     import json
@@ -75,7 +77,11 @@ def _json(value: bool | dict[str, object] | None) -> str:
 
 
 def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
-    """Fork the rank's process, which waits for `go`. Return None if the rank must not run."""
+    """Fork the rank's process, which waits for `go`.
+
+    Return the process, its output, and the number of out-of-memory kills until now. None: the rank must not
+    run.
+    """
     os.chdir(folder)
     if not _lock():
         return None  # another supervisor runs this rank
@@ -133,7 +139,10 @@ class _Output:
         _thread.start_new_thread(self._copy, ())
 
     def finish(self) -> None:
-        """Wait until all output is in the log. The wait is bounded: a foreign process may hold the pipe."""
+        """Wait until all output is in the log.
+
+        The wait has a limit, since a foreign process may hold the pipe open.
+        """
         self._is_read.acquire(timeout=_LAST_WORDS_SECONDS)
 
     def _copy(self) -> None:
@@ -206,9 +215,9 @@ def _wait(child: int) -> tuple[int, bool]:
 
 
 def _end_descendants(child: int, grace: float) -> int | None:
-    """End every descendant: SIGTERM, `grace` seconds, then SIGKILL until none is left.
+    """End all descendants: send SIGTERM, wait for `grace` seconds, then send SIGKILL until none is left.
 
-    Return the wait status of `child` if it was reaped here.
+    Return the wait status of `child` if this call has reaped it; otherwise None.
     """
     status = None
     deadline = time.monotonic() + grace
@@ -291,9 +300,9 @@ def _publish(name: str, content: str) -> None:
 
 
 def _kernel_oom_kills() -> int:
-    """Count the kernel's out-of-memory kills: in our cgroup, or on the whole machine as a fallback.
+    """Return the number of the kernel's out-of-memory kills in our cgroup.
 
-    Only the cgroup's count excludes kills of other programs on the machine.
+    If that is unknown, return their number on the whole machine, which includes kills of other programs.
     """
     for path in (*_cgroup_events(), "/proc/vmstat"):
         try:
@@ -305,7 +314,9 @@ def _kernel_oom_kills() -> int:
 
 
 def _cgroup_events() -> list[str]:
-    """List the files that may hold that count for our cgroup (cgroups(7), versions 1 and 2)."""
+    """Return the files that may have the number of out-of-memory kills in our cgroup (cgroups(7), versions
+    1 and 2).
+    """
     try:
         with open("/proc/self/cgroup") as file:
             entries = [line.rstrip("\n").split(":", 2) for line in file]

@@ -11,7 +11,7 @@ _ROUND_SECONDS = 5.0
 
 
 def kill_all_below(folder: Path, session: int | None = None) -> None:
-    """Kill all processes of the ranks whose folders are at or below `folder`, and all of the session.
+    """Kill all processes of the ranks whose folders are at or below `folder`, and all processes of `session`.
 
     Ranks are recognised by their HOME and supervisors by their arguments. Both are fixed at the start of a
     process, so no job can forge them for another job's processes. A process is missed only if it has left the

@@ -28,7 +28,7 @@ def make_copy(rank: Place, unpack: Unpack) -> None:
     try:
         unpack(aside)
     except Exception:
-        aside.remove()  # otherwise a full disk stays full, and no job could be stored or cancelled
+        aside.remove()  # otherwise, a full disk would stay full, and no job could be stored or cancelled
         raise
     mark.publish(boot)
     aside.move_to(work)

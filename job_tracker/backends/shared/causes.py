@@ -26,7 +26,8 @@ LONGEST_CAUSE = 300
 _SEARCHED_LINES = 20
 _PROGRESS = "::progress:: "
 """The marker of a report of progress (see reports). After an error, it shows that the training continued."""
-# A line about a step shows the same. A progress bar does not, since programs draw it again when they end.
+# A line about a step shows, too, that the training continued. A progress bar does not: programs redraw it at
+# their end.
 _WENT_ON = re.compile(
     r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
@@ -45,7 +46,7 @@ INSTALL = (
 class Kind:
     """A kind of failure, recognised by a line.
 
-    In `remedy`, {0} is the text that the pattern's group has matched.
+    In `remedy`, {0} stands for the text that the group of `pattern` has matched.
     """
 
     pattern: re.Pattern[str]
@@ -63,7 +64,7 @@ class Cause:
     """The remedy for this kind of failure; empty if its kind is unknown."""
     category: Category = Category.CRASHED
     at: int = 0
-    """The index of the line."""
+    """The index of that line among the last lines of the log."""
 
 
 def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> Kind:
@@ -251,7 +252,9 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
 
 
 def safe(text: str) -> str:
-    """Return text of a log in a form for messages: one bounded line, without quotes and secrets."""
+    """Return a text from a log in a form for messages: one line of limited length, without quotes and
+    secrets.
+    """
     text = _PASSWORD.sub("…@", without_secrets(text[:LONGEST_LINE].strip()))
     text = printable(text).replace('"', "'")
     return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} …"
@@ -268,7 +271,7 @@ def _of_exception(raised: RaisedException) -> Cause:
     if variable is not None:
         return Cause(text, _VARIABLE.remedy.format(safe(variable[1])), at=raised.at)
     found = _kind_of(line)
-    if found is None:  # perhaps the exception only wraps an exception of a known kind
+    if found is None:  # the exception may only wrap an exception of a known kind
         for earlier in raised.chain:
             if found := _kind_of(earlier.line[:LONGEST_LINE]):
                 text = f"{text}, after {safe(earlier.line)}"
@@ -281,7 +284,8 @@ def _of_exception(raised: RaisedException) -> Cause:
 
 
 def _went_on(lines: Sequence[str], process: str) -> bool:
-    """Return whether these lines, which follow an error, show that the training of this process continued.
+    """Return whether these lines, which follow an error of `process`, show that this process continued to
+    train.
 
     Steps at the very end do not count, since another thread, or another process with the same log, may have
     printed them.
@@ -294,7 +298,9 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
 
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:
-    """Return the kind of failure that the line shows, and the name in the line that the remedy needs."""
+    """Return the kind of failure that the line shows, and the text in it that the remedy names; None if
+    unknown.
+    """
     for kind in _KINDS:
         if found := kind.pattern.search(line):
             return kind, next(filter(None, found.groups()), "")
@@ -314,7 +320,9 @@ class _NativeCrash:
 
 
 def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:
-    """Return the innermost Python call of a crash in native code, and the error of C++ if there is one."""
+    """Return the crash in native code that the lines show, with its innermost Python call; None if there
+    is none.
+    """
     stacks = [
         at for at, line in enumerate(lines[:-1]) if _STACK.match(without_process(line[:LONGEST_LINE])[1])
     ]
@@ -341,5 +349,5 @@ def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:
 
 
 def _last_what(lines: Sequence[str]) -> str:
-    """Return the message of the last C++ exception; "" if there is none."""
+    """Return the message of the last C++ exception in the lines; "" if there is none."""
     return next((found[1] for line in reversed(lines) if (found := _WHAT.match(line))), "")

@@ -21,10 +21,10 @@ class Claim(Enum):
 def claim_of(
     *, is_of_group: bool, is_of_job: bool, is_of_plan: bool, may_have_run: bool, is_lost: bool
 ) -> Claim:
-    """Decide about the object by its labels.
+    """Return the decision about the object, given the facts that its labels show.
 
-    An object of the group, but not of the job, belongs to a job with the same id in another store. `is_lost`
-    says that the object belongs to an earlier start of its rank.
+    If it is of the group, but not of the job, it belongs to a job with the same id in another store.
+    `is_lost` says that the object belongs to an earlier start of its rank.
     """
     if not is_of_group:
         return Claim.TAKEN

@@ -16,7 +16,7 @@ from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
 from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
-_SILENCE = 300.0  # seconds; after them, a quiet stream is opened again, since its connection may be dead
+_SILENCE = 300.0  # seconds after which a quiet stream is opened again, since its connection may be dead
 _SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
@@ -36,12 +36,15 @@ class StreamRecords:
         self._is_new = False
 
     def is_new(self, time: bytes) -> bool:
-        """Return whether the line with this time is new. All lines after a new line are new."""
+        """Return whether the next line, which has this time, is new. All lines after a new line are new."""
         self._is_new = self._is_new or time > self.last
         return self._is_new
 
     def record(self, time: bytes, tag: bytes, printed: bytes) -> bytes:
-        """Make a record. The times of records grow even if the clock of the engine is set back."""
+        """Return the record of a printed line.
+
+        The times of records grow even if the clock of the engine is set back.
+        """
         self.last = time if time > self.last else time_at(nanoseconds(self.last) + 1)
         return b"%b %b %b\n" % (self.last, tag, printed)
 
@@ -54,9 +57,9 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     """Reads the logs of the pods or containers of an engine."""
 
     unreachable: ClassVar[type[BackendUnavailable]]
-    """The error if the engine does not answer."""
+    """The error that is raised if the engine does not answer."""
     gone: ClassVar[tuple[type[BackendUnavailable], ...]]
-    """The errors if the engine no longer has the log. The spool may have it."""
+    """The errors that are raised if the engine no longer has the log. The spool may have it."""
     retried: ClassVar[tuple[type[BackendUnavailable], ...]]
     """The errors after which a stream is opened again."""
     longest_pause: ClassVar[float] = _FIRST_PAUSE
@@ -91,9 +94,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
         """Copy the log since the last restart of the rank to the spool.
 
-        Return whether the whole log was read.
-
-        With `again`, repeat the copy if the engine does not answer.
+        Return whether the whole log was copied. With `again`, repeat the copy if the engine does not answer.
         """
         read = partial(self.read_live, group, rank, follow=follow, for_stop=True)
         errors = (self.unreachable,) if again else ()
@@ -155,7 +156,9 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
 
     @abstractmethod
     def _started(self, group: AGroup, rank: int) -> Instance | None:
-        """Return the last seen state of an instance, even if gone; None if its program has not started."""
+        """Return the last seen state of the rank's instance, even if it is gone; None if its program has
+        not started.
+        """
 
     @abstractmethod
     def _stream(
@@ -164,7 +167,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         """Read the records after a time from one stream. Raises an error if it is silent for too long."""
 
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:  # noqa: ARG002
-        """Return whether the error means that the log is gone.
+        """Return whether the error means that the engine no longer has the log.
 
         `had_ended` says that the rank had ended before the stream was opened. `gave_up` says that the stream
         is not opened again.
@@ -172,9 +175,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether the group is being stopped.
-
-        Broken streams of such a group are not opened again.
+        """Return whether broken streams of the group are not opened again, since the group is being
+        stopped.
         """
         return False
 
@@ -186,8 +188,9 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return self._started(group, rank)
 
     def _has_changed(self, group: AGroup, rank: int) -> Callable[[AGroup], bool]:
-        """Return a condition that holds once the rank has ended, or its instance has changed since this
-        call."""
+        """Return a function that returns whether the rank has ended, or its instance has changed since
+        this call.
+        """
         before = self._started(group, rank)
         return lambda _: self._started(group, rank) is not before or self._has_ended(group, rank)
 

@@ -27,10 +27,10 @@ _SUMMARIES: Mapping[Category, str] = {
 
 
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
-    """Diagnose a rank that exited with this code, other than 0.
+    """Return the diagnosis of a rank that exited with this code, which is not 0.
 
-    If another program has the rank's port, `next_port` is the advice. It is for engines on which the next
-    attempt gets another port.
+    `next_port` is the advice if another program has the rank's port, for engines that give the next attempt
+    another port.
     """
     if code == EXIT_CODE and FAILED in evidence:
         return _not_installed(rank, evidence)
@@ -62,7 +62,7 @@ def _not_installed(rank: int, evidence: str) -> Diagnosis:
 
 
 def crashed(rank: int, number: int, evidence: str) -> Diagnosis:
-    """Diagnose a rank that crashed with this signal, which came from its own code."""
+    """Return the diagnosis of a rank that crashed with the signal `number`, which its own code has caused."""
     cause = cause_in(evidence.splitlines()) or Cause("")
     remedy = cause.remedy if number == signal.SIGABRT else ""  # C++ aborts after an error of any kind
     return Diagnosis(

@@ -1,4 +1,4 @@
-"""Reports which code a rank's processes are executing, as seen from outside.
+"""Reports which code the processes of a rank are executing. It looks at them from outside.
 
 The text of this program is an argument of python3.
 
@@ -6,8 +6,8 @@ usage: python3 -I -S -c TEXT
 
 The program needs only Python 3.7 or later. It runs as the user of the rank: in the rank's container or pod,
 or beside the rank's processes on this machine. On this machine, RANK_PID is the number of the rank's first
-process. The program prints one JSON object. It writes the same in readable form to the standard error of the
-rank, so that the rank's log has it.
+process. The program prints one JSON object. It also writes the content in readable form to the standard error
+of the rank, so that the rank's log has it.
 
 The program neither stops processes nor attaches to them. Processes may be hostile, so everything that is read
 from them is bounded.
@@ -78,9 +78,9 @@ class _Process:
 
 
 def _processes(root: int) -> dict[int, _Process]:
-    """Return the processes below `root` by number.
+    """Return the descendants of the process `root`, by pid.
 
-    Without a `root`, return all except this process and its parents.
+    If `root` is 0, return all processes except this one and its parents.
     """
     stats: dict[int, tuple[int, str]] = {}
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:
@@ -109,9 +109,9 @@ def _processes(root: int) -> dict[int, _Process]:
 
 
 def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, _Process]]:
-    """Return the processes that train: one for each RANK.
+    """Return the processes that train, one for each value of the variable RANK, with their pids.
 
-    Without any RANK, return the first process that runs Python, or else the first process.
+    If no process has RANK, return the first process that runs Python, or else the first process.
 
     Processes that torchrun has started have a variable of torchrun. Other processes with the same RANK are
     below them, such as workers that load data, or above them, such as a shell or a launcher.
@@ -179,7 +179,9 @@ def _look_at(pid: int, process: _Process) -> dict[str, Any]:
 
 
 def _from_working_folder(stacks: str, pid: int) -> str:
-    """Name files below the working folder of the process relative to this folder, as trainer_kit does."""
+    """Return the stacks with file names relative to the working folder of the process, as in trainer_kit's
+    stacks.
+    """
     try:
         folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -188,9 +190,9 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 
 
 def _spied(pid: int) -> tuple[str, str]:
-    """Return the stacks of a process from py-spy, or why there are none.
+    """Return the stacks of a process from py-spy; "" if there are none.
 
-    py-spy can read stopped processes, too.
+    The second text says why there are none. py-spy can read stopped processes, too.
     """
     spy = _spy()
     if spy is None:
@@ -226,7 +228,10 @@ def _call(frame: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
-    """Run a command, and return the beginnings of its output and errors. It is killed after a time limit."""
+    """Run a command, and return at most `most` bytes of its output, and of its errors.
+
+    It is killed after `seconds`.
+    """
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
@@ -339,7 +344,7 @@ def _write_to_log(pids: Sequence[int], found: Sequence[Mapping[str, Any]]) -> No
 def _pipe_of(pid: int, fd: int) -> Iterator[int]:
     path = f"/proc/{pid}/fd/{fd}"
     try:
-        if os.readlink(path).startswith("pipe:"):  # a file may be the user's own
+        if os.readlink(path).startswith("pipe:"):  # if it is a file, it may be the user's own
             yield os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return

@@ -36,11 +36,12 @@ def options_of_role(
     configured: tuple[Options, Options],
     own: Any,
 ) -> Options:
-    """Merge the options of a role: options for all algorithms, for the algorithm, and of the request.
+    """Return the options of a role, merged from `configured` (for all algorithms, and for the algorithm) and
+    `sent`.
 
-    The resources and processes of a request apply only to roles that train. If a role has its `own` options,
-    they override the configured ones, and its own resources replace all resources of the algorithm. Raises
-    ValueError if options contradict each other.
+    `sent` are the options of a request; their resources and processes apply only to roles that train. `own`
+    are options of the role itself: they override the configured ones, and their resources replace all
+    resources of the algorithm. Raises ValueError if options contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)
@@ -58,14 +59,19 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """Return the stored form of options: common options by name, and the backend's options as JSON."""
+    """Return the options in the form in which a job stores them: common ones by name, others of the
+    backend as JSON.
+    """
     own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
     common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
     return _INSTANCE.validate_python({**common, "image": image, "command": command, "engine": own})
 
 
 def options_of(kind: type[Options], instance: InstanceSpec) -> Options:
-    """Restore the options from `instance_of`. Raises ValueError if this version does not allow them."""
+    """Return the options that `instance_of` has stored.
+
+    Raises ValueError if this version does not allow them.
+    """
     own = kind.model_validate_json(instance.engine or "{}")
     common = requested(InstanceOptions(**{name: getattr(instance, name) for name in _COMMON_OPTIONS}))
     return overlay(kind, own, common)
@@ -79,9 +85,9 @@ def common_variables(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """Return the variables of the instances of a role, except for secrets and the variables of the framework.
+    """Return the variables of the instances of a role, without `secret` ones and those of the framework.
 
-    `cpu` is the limit of an instance, if it is known.
+    `more` are further variables of the service. `cpu` is the limit of an instance; None if it is unknown.
     """
     defaults = dict(DEFAULTS)
     if cpu is not None:

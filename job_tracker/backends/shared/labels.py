@@ -50,8 +50,8 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 def group_annotations(job: Job) -> dict[str, str]:
     """Return the values that describe the job's group but do not fit into labels.
 
-    The time of submission distinguishes jobs that have the same id in different stores. The tree is a value
-    only of jobs that run an uploaded program.
+    The time of submission distinguishes jobs that have the same id in different stores. The tree of an
+    uploaded program is left out for other jobs.
     """
     return {
         **({PROGRAM_TREE: job.spec.program.tree} if job.spec.program else {}),
@@ -62,7 +62,9 @@ def group_annotations(job: Job) -> dict[str, str]:
 
 
 def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupRef | None:
-    """Return the group of an object; None if the labels are not labels of the service."""
+    """Return the group of an object with these labels and annotations; None if they are not those of the
+    service.
+    """
     job_id, attempt = number(labels.get(JOB_ID)), number(labels.get(ATTEMPT))
     if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
         return None

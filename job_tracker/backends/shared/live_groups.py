@@ -13,15 +13,15 @@ from job_tracker.domain.group import GroupRef
 
 @dataclass(slots=True)
 class LiveGroup(ABC):
-    """A group between launch and stop."""
+    """A group that was launched and not stopped."""
 
     ref: GroupRef
     instances: int
     gone: set[int] = field(default_factory=set)
-    """Ranks whose pod or container existed and is gone."""
+    """The ranks whose pod or container existed and is gone."""
     launching: bool = False
     held: bool = False
-    """True while a stop waits for the end of the group. Afterwards, the stop itself drops the group."""
+    """Whether a stop waits for the end of the group. If so, the stop itself drops the group afterwards."""
     timer: asyncio.TimerHandle | None = None
     """The timer of the group's next observation.
 
@@ -31,12 +31,12 @@ class LiveGroup(ABC):
 
     @property
     def is_kept(self) -> bool:
-        """Return whether the group was stopped and its remains are only kept for inspection."""
+        """Whether the group was stopped, and its remains are only kept for inspection."""
         return False
 
     @abstractmethod
     def restarts_of(self, rank: int) -> int:
-        """Return the number of restarts of the rank."""
+        """Return how often the rank was restarted."""
 
 
 AGroup = TypeVar("AGroup", bound=LiveGroup)
@@ -46,7 +46,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group from its number of instances. No instance is known yet."""
+        """`make` creates a group of this number of instances, none of which is known yet."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -61,10 +61,10 @@ class LiveGroups(ABC, Generic[AGroup]):
 
     @abstractmethod
     def observe(self, group: AGroup) -> Observation:
-        """Observe the group now. Publish the observation if it is new."""
+        """Observe the group, and return the observation. Publish it if it is new."""
 
     def begin(self, ref: GroupRef, instances: int) -> AGroup:
-        """Mark the group as being launched. It is created if it is unknown."""
+        """Return the group, marked as being launched. It is created if it is unknown."""
         group = self._known_or_new(ref, instances)
         group.launching = True
         return group
@@ -76,7 +76,8 @@ class LiveGroups(ABC, Generic[AGroup]):
             group.timer.cancel()
 
     async def wait(self, group: AGroup, condition: Callable[[AGroup], bool], within: float | None) -> bool:
-        """Wait until the condition holds. Return False if it does not within `within` seconds.
+        """Wait until the condition holds, and return True; return False if it does not hold after `within`
+        seconds.
 
         The condition must depend on the group's instances only.
         """
@@ -107,7 +108,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Cancel the scheduled observation. Schedule the next one in `after` seconds; None: schedule none."""
+        """Cancel the scheduled observation, and schedule `look` in `after` seconds. None: schedule none."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

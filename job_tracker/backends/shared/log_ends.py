@@ -27,7 +27,7 @@ _TABLE_ENDS = re.compile(r"={20,}$")
 
 # The stack of a crash in native code (PYTHONFAULTHANDLER) begins with the innermost call.
 _STACK = re.compile(r"(?:Current thread|Thread|Stack) .*\(most recent call first\):$")
-# Lines that programs print after the error, as they end.
+# Lines that programs print after the error, while they end.
 _BESIDES = re.compile(
     r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++: process groups that were not destroyed
     r"|note: run with `RUST_BACKTRACE|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"

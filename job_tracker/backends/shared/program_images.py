@@ -1,4 +1,6 @@
-"""The image of an uploaded program: the default, the image of an environment, or the request's image."""
+"""The image of an uploaded program: the default image, that of an environment, or the one that the request
+names.
+"""
 
 import re
 from collections.abc import Iterable

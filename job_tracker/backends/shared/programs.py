@@ -31,9 +31,10 @@ _RESOLUTIONS: Mapping[Category, str] = {
 
 
 def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
-    """Return the diagnosis of an instance that runs an uploaded program, with advice that fits it.
+    """Return the diagnosis with advice for callers of uploaded programs.
 
-    The tables of the engines have advice about the configuration of algorithms, which does not apply here.
+    The diagnoses of the backends have advice about the configuration of algorithms, which does not apply to
+    uploaded programs.
     """
     resolution = _RESOLUTIONS.get(diagnosis.category)
     return replace(diagnosis, resolution=resolution.format(backend=backend)) if resolution else diagnosis

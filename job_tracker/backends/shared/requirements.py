@@ -24,7 +24,7 @@ def in_image(program: Program | None, image: str, root: str, **options: Any) -> 
 
 
 def given(program: Program, root: str, **options: Any) -> str:
-    """Return the options of requirements_runner.py as it reads them."""
+    """Return the options of requirements_runner.py as JSON."""
     return json.dumps({"root": root, "file": program.requirements, "tree": program.tree, **options})
 
 

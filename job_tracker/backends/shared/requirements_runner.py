@@ -1,9 +1,9 @@
-"""Runs a command in a Python environment with the packages of a requirements file, which it makes if needed.
+"""Runs a command in a Python environment with the packages of a requirements file.
 
-An instance starts this program in place of its command, in the same working folder and with the same
-variables:
+It makes the environment if needed. An instance starts this program in place of its command, in the same
+working folder and with the same variables:
 
-    python -I -S requirements_runner.py OPTIONS COMMAND...
+python -I -S requirements_runner.py OPTIONS COMMAND...
 
 OPTIONS are those of `main`, as JSON. In containers and pods, the text of this file comes with the command
 (requirements.py), and is run by the Python of the image, which may be as old as 3.8. So the installation has
@@ -122,7 +122,7 @@ def is_pinned(content: bytes) -> bool:
 
 
 def sweep(root: str, keep: float, most: int) -> None:
-    """Remove environments not used for `keep` seconds, and the oldest ones if there are more than `most`.
+    """Remove environments that were not used for `keep` seconds. Of the others, keep only the newest `most`.
 
     Environments of running commands stay. Raises OSError.
     """
@@ -162,9 +162,9 @@ def _remove(path: str) -> None:
 
 
 def _ready(folder: str, build: "Callable[[], None]") -> int:
-    """Return the lock of a complete environment, which this process holds as a shared lock.
+    """Return the descriptor of the environment's lock, which this process holds as a shared lock.
 
-    Raises OSError.
+    Raises OSError. If the environment is not complete, `build` makes it first.
     """
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     complete = os.path.join(folder, "complete")

@@ -55,11 +55,11 @@ class RaisedException:
     """An exception in a log."""
 
     at: int
-    """The index of the exception's line."""
+    """The index of the line with the class and the message of the exception."""
     name: str
     message: str
     frames: tuple[Frame, ...] = ()
-    """The calls, the innermost last."""
+    """The calls of the traceback, the innermost last."""
     process: str = ""
     """The prefix that a launcher put before the line, such as `[rank1]: `."""
     after: "RaisedException | None" = None
@@ -67,12 +67,12 @@ class RaisedException:
 
     @property
     def line(self) -> str:
-        """Return the line with its class and message."""
+        """The line of the exception: its class and its message."""
         return f"{self.name}: {self.message}" if self.message else self.name
 
     @property
     def chain(self) -> Iterator["RaisedException"]:
-        """Yield the exceptions that led to this one, the latest first."""
+        """The exceptions that led to this one, the latest first."""
         earlier = self.after
         while earlier is not None:
             yield earlier
@@ -80,7 +80,10 @@ class RaisedException:
 
     @property
     def place(self) -> Frame | None:
-        """Return the innermost call in the user's own code; without one, the innermost of all calls."""
+        """The innermost call in the user's own code; without one, the innermost of all calls.
+
+        None: no calls are known.
+        """
         own = [frame for frame in self.frames if not frame.is_of_library]
         return next(iter((*own[-1:], *self.frames[-1:])), None)
 
@@ -94,7 +97,7 @@ class _Reading:
     is_ignored: bool = False
     last: RaisedException | None = None
     follows: bool = False
-    """Whether the next exception was raised after the last one."""
+    """Whether the next exception was caused by the last one, or raised while that one was handled."""
     in_group: bool = False
     has_leaf: bool = False
     """Whether an exception of an exception group was found. Further exceptions of the group do not count."""
@@ -193,7 +196,7 @@ def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
 
 
 def _out_of_group(reading: _Reading, line: str) -> str:
-    """Return the line without the marks of an exception group."""
+    """Return the line without the marks of an exception group, and note whether it has such marks."""
     bars = _IN_A_GROUP.match(line)
     reading.in_group = bars is not None or line.lstrip().startswith("+-")
     return line[bars.end() :] if bars else line
@@ -205,7 +208,7 @@ def _with_next(message: str, following: Sequence[str]) -> str:
 
 
 def _shortened(path: str) -> str:
-    """Return a long path as its file name and folder: `…/work/train.py`."""
+    """Return the path; if it is long, only its file name and folder, such as `…/work/train.py`."""
     if len(path) <= _LONGEST_PATH:
         return path
     return f"…/{'/'.join(path.split('/')[-2:])[-_LONGEST_PATH:]}"

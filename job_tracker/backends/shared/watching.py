@@ -14,7 +14,7 @@ W = TypeVar("W")
 async def watched(
     look: Callable[[], Awaitable[Mapping[K, W]]], feed: Broadcast[K, V]
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
-    """Watch what `look` returns: see Backend.watch.
+    """Yield the items that `look` returns, then END_OF_SNAPSHOT, then changes from `feed`: see Backend.watch.
 
     Changes that arrive before `look` returns are left out, since their group may have been stopped in the
     meantime. So `look` must not await anything between its observation and its return.

@@ -48,7 +48,7 @@ class Attempt:
     done: float = 0.0
     """The work that earlier attempts have saved."""
     speed: float = 1.0
-    """The work that is done in a second."""
+    """The work that the attempt does in a second."""
     saved: float = 0.0
     """The seconds of training before the last checkpoint that the attempt had saved when the simulation
     began.
@@ -56,15 +56,15 @@ class Attempt:
 
     @property
     def startup(self) -> float:
-        """Return the seconds until the attempt trains.
+        """The seconds until the attempt trains.
 
-        In the first attempt, the startup is part of the job's run time, so the result is 0.
+        In the first attempt, the startup is part of the job's run time, so this is 0.
         """
         return self.saving.startup if self.number > 1 else 0.0
 
     @property
     def length(self) -> float:
-        """Return how long the attempt runs unless it is stopped."""
+        """The seconds for which the attempt runs if it is not stopped."""
         return self.startup + (self.run - self.done) / self.speed
 
     def saved_at(self, now: float) -> float:
@@ -76,18 +76,20 @@ class Attempt:
         return self.begun_at + (self.startup + saved if saved else 0.0)
 
     def kept(self, noticed_at: float) -> float:
-        """Return the work that remains done if the attempt is stopped."""
+        """Return the work of the job that is saved if the attempt gets the notice to stop at this time."""
         trained = self._trained(noticed_at) if self.saving.on_notice else self._saved(noticed_at)
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if the attempt is stopped: its duration minus the kept work."""
+        """Return the lost seconds if the attempt gets the notice and leaves at these times: its duration
+        minus the kept work.
+        """
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:
         return max(0.0, now - self.begun_at - self.startup)
 
     def _saved(self, now: float) -> float:
-        """Return the seconds of training before the last checkpoint."""
+        """Return the seconds of this attempt's training before its last checkpoint."""
         every = self.saving.every
         return max(self.saved, self._trained(now) // every * every if every < math.inf else 0.0)

@@ -33,11 +33,11 @@ class Cluster:
     """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)
     spot: Spot | None = None
-    """None: no machine is taken away."""
+    """The times at which machines are taken away. None: no machine is."""
 
     @classmethod
     def of(cls, instances: int) -> "Cluster":
-        """Return a cluster with one flavor."""
+        """Return a cluster with one flavor of this number of instances."""
         return cls((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),))
 
     def with_queues(self, names: Iterable[str]) -> "Cluster":
@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def counts_instances_only(self) -> bool:
-        """Return whether only `instances` are limited, and machines are not known."""
+        """Whether only `instances` are limited, and machines are not known."""
         return all(set(each.capacity) == {INSTANCES} and not each.nodes for each in self.flavors)
 
 
@@ -93,7 +93,7 @@ class Changes:
     This applies to all queues.
     """
     spot: Spot | None = None
-    """Whether machines are spot machines."""
+    """The times at which machines are taken away, if they become spot machines. None: no change."""
 
     def __bool__(self) -> bool:
         return bool(self.add or self.quota or self.by_priority or self.spot)
@@ -106,7 +106,7 @@ class Changes:
         )
 
     def applied(self, cluster: Cluster) -> Cluster:
-        """Return the changed cluster. Raises ValueError if such a cluster is impossible."""
+        """Return the cluster with these changes. Raises ValueError if such a cluster is impossible."""
         flavors = {flavor.name: flavor for flavor in cluster.flavors}
         for name, count in self.add.items():
             if name not in flavors and not cluster.counts_instances_only:
@@ -134,7 +134,9 @@ def _shown(quota: Quota) -> str:
 
 
 def _grown(flavor: Flavor, count: int) -> Flavor:
-    """Return a flavor with more instances of average resources, or with more machines."""
+    """Return the flavor with `count` more instances of average resources, or more machines if machines are
+    known.
+    """
     if flavor.nodes:
         return _with_nodes(flavor, count)
     before = flavor.capacity.get(INSTANCES, 0)
@@ -146,7 +148,10 @@ def _grown(flavor: Flavor, count: int) -> Flavor:
 
 
 def _with_nodes(flavor: Flavor, count: int) -> Flavor:
-    """Return a flavor with more machines like the first one, or without the last ones."""
+    """Return the flavor with `count` more machines like the first one.
+
+    If `count` is negative, drop the last ones.
+    """
     after = len(flavor.nodes) + count
     if after < 1:
         raise ValueError(f"add {flavor.name}={count} leaves {after} machines; it must be 1 or more")
@@ -160,7 +165,7 @@ def _with_nodes(flavor: Flavor, count: int) -> Flavor:
 
 
 def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> Queue:
-    """Return the queue with the quota. Raises ValueError."""
+    """Return the queue that the quota names, with this quota. Raises ValueError."""
     if quota.queue not in queues:
         raise ValueError(f"quota: no job is in queue '{quota.queue}'; queues: {listed(queues)}")
     known: dict[str, Resources] = {flavor.name: flavor.capacity for flavor in flavors}

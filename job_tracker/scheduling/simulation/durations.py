@@ -22,7 +22,7 @@ class ExactDurations:
     """Knows the run time of each job."""
 
     def expected(self, job: TraceJob) -> Expected | None:
-        """Return the run time."""
+        """Return the real run time."""
         return Expected(median=job.run, high=job.run)
 
     def ended(self, job: TraceJob) -> None:

@@ -23,11 +23,14 @@ class LearnedDurations:
         self._times = RunTimes()
 
     def expected(self, job: TraceJob) -> Expected | None:
-        """Return quantiles of the run times of earlier jobs of the kind."""
+        """Return quantiles of the run times of earlier jobs that are like this one.
+
+        None: there are too few.
+        """
         return self._times.expected(_kind(job))
 
     def ended(self, job: TraceJob) -> None:
-        """Learn a run time."""
+        """Learn the run time of the job."""
         self._times.add(_kind(job), job.run)
 
 
@@ -93,7 +96,7 @@ class Estimates:
 
 
 def _loss(waited: float, expected: Wait) -> float:
-    """Return the pinball loss of both quantiles (Koenker and Bassett, 1978)."""
+    """Return the pinball loss of the expected P50 and P90 for a real wait (Koenker and Bassett, 1978)."""
     return sum(
         max(share * (waited - value), (share - 1) * (waited - value))
         for share, value in ((0.5, expected.median), (0.9, expected.high))

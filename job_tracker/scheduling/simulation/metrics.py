@@ -22,7 +22,7 @@ class Waits:
     mean: float
     median: float
     high: float
-    """The wait that nine in ten jobs did not reach."""
+    """The P90: nine in ten jobs waited at most this long."""
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> "Waits":
@@ -39,9 +39,9 @@ class Fairness:
 
     begin: float
     end: float
-    """Seconds from the beginning of the simulation."""
+    """The end of the span, in seconds from the beginning of the simulation."""
     shares: Mapping[str, float]
-    """For each queue, its largest share of any resource."""
+    """The largest share of any resource that each queue had, by queue."""
     utilisation: float
     """The share that all queues together used of the most used resource."""
     index: float
@@ -55,8 +55,8 @@ class Summary:
     """The figures of a simulation."""
 
     by_resource: Mapping[str, float]
-    """By resource, the work done, as a share of the work that the machines could do from the beginning of the
-    simulation to the last end of a job.
+    """The work that was done, by resource, as a share of the work that the machines could have done from
+    the beginning of the simulation to the last end of a job.
     """
     end: float
     """The time at which the last job ended, in seconds."""
@@ -91,7 +91,7 @@ class Summary:
 
 
 def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
-    """Return the figures of a simulation on a cluster with these resources."""
+    """Return the figures of a simulation. `capacity` has the resources of the cluster."""
     started = [record for record in records if record.started_at is not None]
     waited = [record for record in started if record.has_waited]
     end = max((record.ended_at for record in started), default=0.0)
@@ -129,7 +129,7 @@ def _waits_by(records: Iterable[Record], key_of: Callable[[Record], Key]) -> dic
 
 
 def is_kept(record: Record) -> bool:
-    """Return whether a job started no later than first promised."""
+    """Return whether a job started no later than first promised, or had no promise or no start."""
     late = record.started_at is not None and record.first_promise is not None
     return not late or record.started_at <= record.first_promise + _KEPT_WITHIN  # type: ignore[operator]
 
@@ -193,7 +193,9 @@ def _span(
 
 
 def _spread(begin: float, end: float, length: float, spans: int) -> Iterator[tuple[int, float]]:
-    """Yield each span that an interval touches, and the seconds that lie in it."""
+    """Yield the number of each span that the interval touches, and the seconds of the interval that lie in
+    it.
+    """
     for place in range(int(begin / length), min(spans, int(end / length) + 1)):
         seconds = min(end, (place + 1) * length) - max(begin, place * length)
         if seconds > 0:
@@ -201,11 +203,13 @@ def _spread(begin: float, end: float, length: float, spans: int) -> Iterator[tup
 
 
 def jain(values: Sequence[float]) -> float:
-    """Return Jain's index of fairness (Jain, Chiu and Hawe, 1984): 1 if all are equal, 1/n if one has all."""
+    """Return Jain's index of fairness (Jain, Chiu and Hawe, 1984): 1 if all values are equal, 1/n if all
+    but one are 0.
+    """
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value such that at least this share of the sorted values does not exceed it."""
+    """Return the smallest of the sorted values that at least this share of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

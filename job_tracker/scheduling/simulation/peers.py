@@ -45,13 +45,15 @@ class FreeOverTime:
         return self._free[0]
 
     def take(self, start: float, end: float, size: int) -> None:
-        """Use instances from `start` to `end`."""
+        """Subtract `size` instances from the free ones, from `start` to `end`."""
         first, last = self._step(start), self._step(end)
         for place in range(first, last):
             self._free[place] -= size
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return the earliest time from which enough instances are free for long enough; infinity: never."""
+        """Return the earliest time from which `size` instances are free for `duration` seconds; infinity:
+        never.
+        """
         times, free = self._times, self._free
         start: float | None = None
         for time, here in zip(times, free, strict=True):
@@ -75,28 +77,34 @@ class FreeOverTime:
 
 
 def fifo(snapshot: Snapshot, now: float) -> Plan:
-    """Strict first in, first out: no job overtakes another."""
+    """Return the plan of strict first in, first out: no job overtakes another."""
     return _planned(snapshot, now, reservations=0)
 
 
 def easy(snapshot: Snapshot, now: float) -> Plan:
-    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no job may delay."""
+    """Return the plan of EASY backfill (Lifka, 1995): no job may delay the reservation of the first
+    waiting job.
+    """
     return _planned(snapshot, now, reservations=1)
 
 
 def conservative(snapshot: Snapshot, now: float) -> Plan:
-    """Conservative backfill: the first 100 waiting jobs hold reservations, which no other job may delay."""
+    """Return the plan of conservative backfill: no job may delay the reservations of the first 100 waiting
+    jobs.
+    """
     return _planned(snapshot, now, reservations=RESERVATIONS)
 
 
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
-    """Plan as the planner does, but with victims sorted as Kueue does.
+    """Return the planner's plan, but with victims sorted as Kueue sorts them.
 
     Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
-    victims that are not needed after all are put back, beginning with the last one.
+    victims that are not needed after all are put back, beginning with the last one. No job waits because
+    victims would lose much.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
-    return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))
+    stopped = preemptions(snapshot, decided, now, orders=(_newest_first,), patience=math.inf)
+    return replace(decided, preempted=stopped)
 
 
 def _newest_first(victim: Victim) -> tuple[float, ...]:

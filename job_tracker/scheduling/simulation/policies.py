@@ -19,7 +19,7 @@ from job_tracker.scheduling.simulation.replay import Policy
 
 
 class PolicyName(StrEnum):
-    """A policy."""
+    """The name of a policy."""
 
     PLANNER = "planner"
     NEWEST = "newest"

@@ -15,26 +15,26 @@ class Record:
     started_at: float | None = None
     """The time at which the job first started."""
     spans: list[Span] = field(default_factory=list)
-    """Its attempts that are over."""
+    """The job's attempts that are over."""
     stops: list[Preempt] = field(default_factory=list)
     """The stops of the job for other jobs, or to continue in another size."""
     evictions: int = 0
-    """The number of times that its machines were taken away."""
+    """The number of times that machines of the job were taken away."""
     is_done: bool = False
     refused: str = ""
     first_promise: float | None = None
     """The start that the first reservation of the job promised."""
     moves: list[str] = field(default_factory=list)
-    """The reasons why its reservation was moved later, one for each time."""
+    """The reasons why the job's reservation was moved later, one for each move."""
 
     @property
     def has_waited(self) -> bool:
-        """Return whether the job started in the simulation, and not before the simulation began."""
+        """Whether the job started within the simulation, not before it."""
         return self.started_at is not None and self.job.begun is None
 
     @property
     def waited(self) -> float:
-        """The total wait before the job's attempts, in seconds.
+        """The seconds that the job waited before all its attempts together.
 
         Raises AssertionError if the job never started.
         """
@@ -44,7 +44,7 @@ class Record:
 
     @property
     def ended_at(self) -> float:
-        """The time at which its last attempt ended. Raises AssertionError if it never started."""
+        """The time at which the job's last attempt ended. Raises AssertionError if it never started."""
         assert self.spans
         return self.spans[-1].end
 

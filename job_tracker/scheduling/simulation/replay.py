@@ -21,7 +21,7 @@ from job_tracker.scheduling.model import (
     Usage,
     Waiting,
 )
-from job_tracker.scheduling.preemption_view import claims_of, going_on_of
+from job_tracker.scheduling.preemption_view import Claim, claims_of, going_on_of
 from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
@@ -64,7 +64,7 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    The outcome of a job that the policy never starts has no start. `more` adds further jobs during the
+    If the policy never starts a job, its record has no start. `more` is asked for further jobs during the
     simulation, as long as jobs run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
@@ -120,6 +120,8 @@ class _Replay:
         """The last attempt of each job that has made an attempt."""
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
+        self._left: set[Claim] = set()
+        """The claims of waiting jobs for which jobs were stopped that have ended since."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
@@ -151,7 +153,10 @@ class _Replay:
         self._hold(Running(self._gang_of(job_id), begun.allocation, attempt.begun_at), attempt, BEGIN)
 
     def _next(self, wake: float | None) -> float | None:
-        """Return the time of the next event. None: there are no further events."""
+        """Return the time of the next event; None if there is none.
+
+        `wake` is the time at which the policy wants to plan.
+        """
         times = [each[0][0] for each in (self._ends, self._evictions, self._leaves) if each]
         if self._coming < len(self._records):
             times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
@@ -165,7 +170,9 @@ class _Replay:
             if not self._is_running(job_id, number):
                 continue  # the attempt was stopped before this end
             attempt, record = self._attempts[job_id], self._records[job_id - 1]
-            self._given_way.pop(job_id, None)
+            stop = self._given_way.pop(job_id, None)
+            if stop is not None and stop.preemption is not None:
+                self._left.add((stop.preemption.by_job, stop.preemption.by_attempt))
             self._release(job_id, at, attempt.startup)
             record.is_done = True
             self._durations.ended(record.job)
@@ -179,7 +186,7 @@ class _Replay:
                 self._leave(job_id, at)
 
     def _leave(self, job_id: int, at: float) -> None:
-        """Let a job that was stopped wait again, at its earlier place."""
+        """Let a job that was stopped leave its machines at this time, and wait again at its earlier place."""
         attempt = self._attempts[job_id]
         stop = self._given_way[job_id]
         self._release(job_id, at, attempt.lost(stop.noticed_at, at))
@@ -195,7 +202,9 @@ class _Replay:
         return job_id in self._running and self._attempts[job_id].number == number
 
     def _release(self, job_id: int, at: float, lost: float) -> None:
-        """Give back the resources that an attempt holds, and record the attempt."""
+        """Give back the resources that the job's attempt holds, and record the attempt with its lost
+        seconds.
+        """
         running = self._running.remove(job_id)
         assert running is not None
         self._count(running, -1, at)
@@ -287,18 +296,19 @@ class _Replay:
         )
 
     def _claims(self) -> Sequence[int]:
-        if not self._given_way:
+        if not self._given_way and not self._left:
             return ()
         given_way = self._preemptions()
-        return claims_of(
-            given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting
-        )
+        self._left = {each for each in self._left if self._waiting.get(each[0]) is not None}
+        named = {*(each.by_job for each in given_way.values()), *(job_id for job_id, _ in self._left)}
+        attempts = {job_id: self._number(job_id) for job_id in named}
+        return claims_of(given_way, attempts, self._waiting, self._left)
 
     def _preemptions(self) -> dict[int, Preemption]:
         return {job_id: stop.preemption for job_id, stop in self._given_way.items() if stop.preemption}
 
     def _number(self, job_id: int) -> int:
-        """Return how many attempts a job has made."""
+        """Return the number of attempts that a job has made."""
         attempt = self._attempts.get(job_id)
         return attempt.number if attempt is not None else 0
 
@@ -345,7 +355,7 @@ class _Replay:
         self._hold(running, attempt, now)
 
     def _hold(self, running: Running, attempt: Attempt, now: float) -> None:
-        """Start a gang. It ends at once if it has already run longer than its job's run time."""
+        """Let a gang hold its resources from now on, and plan its end, which may be at once."""
         job_id = running.gang.job_id
         self._attempts[job_id] = attempt
         self._running.add(running)
@@ -359,7 +369,7 @@ class _Replay:
                 heappush(self._evictions, (lost_at, job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
-        """Take the resources that a gang uses, or give them back."""
+        """Take the resources that a gang uses (`sign` is 1), or give them back (-1)."""
         queue, flavor = running.gang.queue, running.allocation.flavor
         free, used = self._free.get(flavor, {}), used_by(running)
         for resource in free.keys() & used.keys():
@@ -377,8 +387,9 @@ class _Replay:
 
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
-    """Return the speed of an elastic job with its present trainers, relative to the speed to which its run
-    time refers.
+    """Return the speed of a job with this allocation, relative to the speed to which its run time refers.
+
+    Only elastic jobs have another speed than 1.
     """
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked

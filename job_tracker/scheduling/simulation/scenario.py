@@ -30,7 +30,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The name of the policy, with the changes."""
+        """The name of the policy, followed by the changes of the cluster."""
         return f"{self.policy.value}, {self.changes}" if self.changes else self.policy.value
 
     def run(self) -> "Result":

@@ -74,7 +74,7 @@ class TraceJob:
     flavor: str = ""
     """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None
-    """An earlier promise, in seconds from the start."""
+    """A promise that was made before the simulation, with its time in seconds from its start."""
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
@@ -87,7 +87,7 @@ class TraceJob:
 
 
 def read(path: Path) -> list[TraceJob]:
-    """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
+    """Return the jobs of a file that have GPUs, in the order of submissions. Raises TraceError and OSError.
 
     The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
     expected_s, priority or qos, least, and saves. Without an algorithm, gpu_milli, cpu_milli, memory_mib and
@@ -121,7 +121,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        """Read some bytes."""
+        """Read bytes into the buffer, and return their number. Raises TraceError after MOST_BYTES."""
         data = self._stream.read(len(buffer))
         self._left -= len(data)
         if self._left < 0:
@@ -251,10 +251,10 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm.
+    """Return the algorithm of the job in a line.
 
-    If the line names no algorithm, return the job's resources, since jobs with equal requests probably have
-    the same algorithm.
+    If the line names none, the job's resources stand for it, since jobs with equal requests probably have the
+    same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

@@ -1,4 +1,4 @@
-"""Turns the jobs of a trace into the load of a simulation."""
+"""Makes the load of a simulation from the jobs of a trace."""
 
 import hashlib
 import random
@@ -42,21 +42,24 @@ def work(jobs: Sequence[TraceJob]) -> float:
 
 
 def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
-    """Return the offered work during the time of submissions, as a share of the capacity. 0: all jobs are
-    submitted at once.
+    """Return the work of the jobs as a share of the work that the capacity can do while jobs are submitted.
+
+    0: all jobs are submitted at once.
     """
     span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     return work(jobs) / (capacity * span) if span else 0.0
 
 
 def scaled(jobs: Sequence[TraceJob], capacity: int, load: float) -> list[TraceJob]:
-    """Scale the times of submissions, so that the offered work becomes the given share of the capacity."""
+    """Return the jobs with times of submissions scaled so that the offered work is the share `load` of the
+    capacity.
+    """
     factor = offered(jobs, capacity) / load
     return [replace(job, submitted_at=job.submitted_at * factor) for job in jobs]
 
 
 def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
-    """Spread the jobs over queues q1, q2 … by a hash, which depends only on the seed and the job."""
+    """Return the jobs, spread over the queues q1, q2 … by a hash of the seed and the number of the job."""
     digests = (hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8) for number in range(len(jobs)))
     places = (int.from_bytes(digest.digest(), "big") % queues for digest in digests)
     return [replace(job, queue=f"q{place + 1}") for job, place in zip(jobs, places, strict=True)]

@@ -97,7 +97,7 @@ class RedisAccess:
 
 
 def _fields_of(token: Token) -> list[str | int]:
-    """Return the fields that have a value, each after its name."""
+    """Return the fields of the token that have a value, as alternating names and values."""
     values = {
         "id": token.id,
         "digest": token.digest.hex(),

@@ -25,7 +25,7 @@ class RunFenced(Protocol):
 
 
 def argument_of(event: AuditEvent | None) -> str:
-    """Encode the event, or '' for None, as the argument that `record` in audit.lua reads."""
+    """Return the event as the argument that `record` in audit.lua reads; "" for None."""
     if event is None:
         return ""
     at = repr(event.at.timestamp())

@@ -1,7 +1,8 @@
 """Broadcasts changes of jobs: directly within this process, and by pub/sub to other replicas.
 
-A replica misses the messages that are sent while it is not connected. So after each connect it publishes all
-jobs that may have changed: live jobs, the head of the queue, and jobs with watchers.
+A replica misses the messages that are sent while it is not connected. So after each new connection, it
+publishes within its process all jobs that may have changed: live jobs, the head of the queue, and jobs with
+watchers.
 """
 
 import asyncio
@@ -35,9 +36,9 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of this process.
+    """A write of this process to the server.
 
-    The message about the write is ignored, unless the write never got an answer.
+    The server's message about the write is ignored, unless the write never got an answer.
     """
 
     token: str
@@ -63,7 +64,7 @@ class ChangeFeed:
         self._listener: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start listening; no later change is missed. Raises the errors of the client library."""
+        """Start listening. After this, no change is missed. Raises the errors of the client library."""
         channel = await self._subscribe()
         self._listener = background(self._listen(channel), "changes in Redis", detached=True)
 
@@ -77,10 +78,10 @@ class ChangeFeed:
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a token for a write. The write sends the token in its message.
+        """Register a write, whose token is sent in the message about it, for the block.
 
-        If the caller calls `publish` after the answer, the message is ignored. Without an answer, for example
-        because the caller was cancelled, the message counts.
+        If the caller calls `publish` in the block, after the server's answer, the message is ignored. If
+        there is no answer, for example because the caller was cancelled, the message counts.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write
@@ -93,7 +94,9 @@ class ChangeFeed:
                     self.feed.publish(*write.heard)
 
     def publish(self, write: Write, job_id: int, state: JobState, by: Changes | None = None) -> None:
-        """Publish the write within this process at once, except to `by`, its author."""
+        """Publish the change of the job within this process at once, except to `by`, the writer's own
+        subscription.
+        """
         write.published = True
         if write.heard is not None:
             del self._writes[write.token]
@@ -111,7 +114,10 @@ class ChangeFeed:
             log.info("%s: changes are received again", self._connection.address)
 
     async def _subscribe_again(self) -> PubSub:
-        """Reconnect, retrying for ever, and publish everything that may have been missed."""
+        """Connect again, trying until it succeeds, and publish all changes that may have been missed.
+
+        Return the channel.
+        """
         backoff, logged = Backoff(_FIRST_DELAY, _LONGEST_DELAY), ""
         while True:
             await asyncio.sleep(backoff.next())
@@ -147,7 +153,7 @@ class ChangeFeed:
         return channel  # type: ignore[no-any-return]
 
     async def _follow(self, channel: PubSub) -> None:
-        """Pass on messages until the connection fails or stops answering."""
+        """Pass on the messages of the channel until the connection fails or the server stops answering."""
         silence = self._connection.answer_seconds
         asked = False
         while True:

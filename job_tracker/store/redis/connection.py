@@ -50,7 +50,10 @@ class Connection:
     """Runs scripts on the server."""
 
     def __init__(self, address: Address, answer_seconds: float) -> None:
-        """Prepare the connection, which the first call opens. Raises StoreRefused for an invalid URL."""
+        """Prepare the connection; the first call opens it. Raises StoreRefused for an invalid URL.
+
+        `answer_seconds` is the longest time for an answer.
+        """
         self.address = address
         self.answer_seconds = answer_seconds
         self.store_id = ""
@@ -72,8 +75,8 @@ class Connection:
     async def run(self, script: Script, *arguments: str | int) -> list[Any]:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
-        A call takes at most twice `answer_seconds`: if a batch gets no answer, all waiting calls fail, too. A
-        cancelled call may still take effect.
+        A call takes at most twice `answer_seconds`: if a batch gets no answer, the calls that wait for the
+        next batch fail, too. A cancelled call may still take effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))
@@ -102,7 +105,7 @@ class Connection:
         await self.client.connection_pool.disconnect()
 
     async def _send(self) -> None:
-        """Send the waiting calls until none is left."""
+        """Send the waiting calls, batch by batch, until none is left."""
         while self._waiting:
             calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
             try:
@@ -144,7 +147,7 @@ class Connection:
 
 
 def explain(error: Exception) -> str:
-    """Describe a failure of the connection or the server in one line."""
+    """Return a description of a failure of the connection or the server, in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return " ".join(str(error).split()) or type(error).__name__

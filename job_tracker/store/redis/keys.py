@@ -57,15 +57,15 @@ scheduling.
 
 
 def meta(prefix: str) -> str:
-    """Return the key that scripts get, from which they derive all other keys."""
+    """Return the key {prefix}:meta. Scripts get only this key, and derive all other keys from it."""
     return f"{{{prefix}}}:meta"
 
 
 def changes(prefix: str) -> str:
-    """Return the channel of changes."""
+    """Return the channel on which changes of jobs are published."""
     return f"{{{prefix}}}:changes"
 
 
 def resignations(prefix: str) -> str:
-    """Return the channel of resignations."""
+    """Return the channel on which resignations of leaders are published."""
     return f"{{{prefix}}}:resignations"

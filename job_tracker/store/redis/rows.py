@@ -52,7 +52,7 @@ def remains_of(text: bytes) -> Remains:
 
 
 def time_fields(where: JobFilter) -> Iterator[str]:
-    """Return the times of a filter, as arguments of list.lua."""
+    """Yield the times of a filter, as arguments of list.lua."""
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
             # The text has 26 characters, without the time zone.
@@ -83,7 +83,7 @@ def due_fields(job: Job) -> tuple[str, str]:
 
 
 def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
-    """Return the points and artifacts of a report, as arguments of report.lua."""
+    """Return the points and the artifacts of a report as arguments of report.lua."""
     points: Iterator[tuple[str | int, ...]] = (
         (p.name, p.step, repr(p.at.timestamp()), repr(p.value)) for p in report.points
     )
@@ -110,5 +110,5 @@ def text_of(at: datetime | None) -> str:
 
 
 def moment(text: bytes) -> datetime | None:
-    """Return the time that `text_of` wrote."""
+    """Return the time in a text that `text_of` wrote; None for an empty text."""
     return datetime.fromisoformat(text.decode()) if text else None

@@ -1,7 +1,8 @@
 """The Lua scripts. Each script is one atomic step, which checks first and writes afterwards.
 
 Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
-replica), it refuses the first write of a script, never only a later one. So no step is ever half done.
+read-only replica), it refuses the first write of a script. It never accepts the first write and refuses a
+later one. So no step is ever half done.
 
 Every script except OPEN gets the id of the store, and does nothing if the server has another store. So a
 server that has lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term
@@ -15,7 +16,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its digest. A server that has run the script recognizes the digest."""
+    """A script and its digest. A server that has run the script before recognizes it by the digest."""
 
     name: str
     text: str

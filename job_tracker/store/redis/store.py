@@ -64,7 +64,10 @@ _SOURCES = {
 
 
 class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisScheduling, RedisAudit):
-    """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
+    """A store on a Redis server.
+
+    Every change is one script, so it is atomic. Open it with `RedisStore.open`.
+    """
 
     def __init__(self, connection: Connection) -> None:
         RedisAccess.__init__(self, self._run)
@@ -81,7 +84,10 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def open(
         cls, address: Address, *, answer_seconds: float = 5.0, memory: Path | None = None
     ) -> "RedisStore":
-        """Connect, and create the store if there is none. Raises StoreRefused (checks.py)."""
+        """Connect to the server, and return the store, which is created if there is none.
+
+        Raises StoreRefused (checks.py).
+        """
         connection = Connection(address, answer_seconds)
         try:
             connection.store_id = await open_checked(connection, memory)
@@ -275,7 +281,10 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return {project: {state: next(each) for state in states} for project in projects}
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Read each job at some moment during the call. The jobs are not all read at the same moment."""
+        """See JobStore.
+
+        Each job is read at some moment during the call, not all of them at the same moment.
+        """
         jobs: list[Job] = []
         size = 0
         projects = sorted(where.projects or ())
@@ -322,11 +331,11 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
             await self._run_fenced(scripts.FORGET_REMAINS, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """Follow changes. After a lost connection, every job that may have changed counts as changed."""
+        """See JobReader. After a lost connection, every job that may have changed counts as changed."""
         return self._changes.feed.subscribe(job_id)
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """Win or renew the lease.
+        """See LeaseStore.
 
         If the server loses its last second of writes, the number of a term may be used again, but its token
         never is.
@@ -361,7 +370,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return answer
 
     async def _may_have_changed(self) -> list[tuple[int, JobState]]:
-        """Return the jobs whose changes may have been missed. Raises StoreUnavailable."""
+        """Return the jobs whose changes may have been missed, with their states. Raises StoreUnavailable."""
         jobs = [*await self.live_jobs(), *await self.first_queued(1)]
         found = {job.id: job.state for job in jobs}
         for job_id in self._changes.feed.watched():
@@ -369,7 +378,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # the job's watchers read it and find that it is gone
+                    found[job_id] = JobState.CANCELLED  # its watchers read it, and find that it is gone
         return list(found.items())
 
 

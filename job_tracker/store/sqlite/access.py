@@ -153,7 +153,10 @@ class SqliteAccess:
 
 
 def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
-    """Return the ids of ended tokens to delete, so that a new token fits the limits. Raises TooManyTokens."""
+    """Return the ids of the ended tokens that must be deleted so that the new token fits the limits.
+
+    Raises TooManyTokens.
+    """
     now, replaced = token.created_at.timestamp(), []
     scopes = [("", limits.in_all)]
     if token.project:

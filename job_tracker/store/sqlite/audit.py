@@ -21,7 +21,7 @@ _AT_ONCE = 64
 
 
 class AuditRows:
-    """The events of the present transaction.
+    """The audit events of the present transaction.
 
     After the creation of this object, only the writer's thread uses it.
     """
@@ -123,7 +123,7 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 
 @cache
 def _insertion(number: int) -> str:
-    """Return the statement that inserts a number of events.
+    """Return the statement that inserts this number of events.
 
     It is a single statement, since the event loop may have to wait for the GIL several times in each
     statement.

@@ -32,7 +32,10 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def stage(backup: Path, path: Path) -> Path:
-    """Copy a backup beside the store that it will replace, and return the copy. Raises StoreRefused."""
+    """Copy a backup to a file beside the store at `path`, which it will replace.
+
+    Return the copy. Raises StoreRefused.
+    """
     staged = path.with_name(f"{path.name}.restoring")
     if not backup.is_file():
         raise StoreRefused(f"{backup}: is not a file; name a file that `training-service backup` has made")
@@ -48,10 +51,11 @@ def stage(backup: Path, path: Path) -> Path:
 
 
 def last_given_beside(path: Path, store_id: str) -> int:
-    """Return the highest job id that the store at `path`, or an earlier one that it replaced, may have given.
+    """Return the highest job id that may have been given by the store at `path`, or by a store that it has
+    replaced.
 
-    Only stores with this store id count; 0 if there is no such store. The earlier stores matter if a backup
-    is restored again: it lacks the ids that were given after the first restore.
+    Only stores with this store id count. The result is 0 if there is no such store. The earlier stores matter
+    if a backup is restored again: it lacks the ids that were given after the first restore.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]

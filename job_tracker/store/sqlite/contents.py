@@ -1,4 +1,4 @@
-"""Checks that the open files have the content that SQLite wrote: another program may truncate them."""
+"""Checks that the open files have the content that SQLite wrote, since another program may truncate them."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _INDEX = struct.Struct("=14xHII8x8s8x")
 
 
 class OpenContents:
-    """Compares the sizes and first bytes of database and write-ahead log with SQLite's own index.
+    """Compares the sizes and the first bytes of the database and the write-ahead log with SQLite's own index.
 
     After a truncation of the log, SQLite would append further commits behind a gap, and would not find them
     at the next start. SQLite's index of the log, in shared memory, shows the sizes that the files must have,
@@ -26,7 +26,8 @@ class OpenContents:
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Open the files once: closing a descriptor of database or index would free SQLite's locks on them.
+        """Open the files, for the whole life of this object: closing a descriptor would free SQLite's locks
+        on the file.
 
         Later checks then work even if no descriptors are left.
         """
@@ -45,7 +46,7 @@ class OpenContents:
 
     def lost(self) -> dict[Path, Loss]:
         """Return the files that lack content. Raises OSError if this cannot be determined."""
-        # The index is read first: a checkpoint writes to the database before it resets the log.
+        # The index is read before the files: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
         page_size, frames, pages, salts = known
@@ -71,7 +72,7 @@ class OpenContents:
                 os.close(descriptor)
 
     def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
-        """Return the pages that a database file of that size lacks."""
+        """Return the numbers of the pages that the database file, of `size` bytes, lacks of its `pages`."""
         lacking: set[int] = set()
         if size < self._size:
             lacking.update(range(size // page_size + 1, pages + 1))
@@ -80,7 +81,7 @@ class OpenContents:
         return lacking
 
     def _logged(self, frames: int, page_size: int) -> set[int]:
-        """Return the pages in the log."""
+        """Return the numbers of the pages in the first `frames` frames of the log."""
         if self._log is None:
             return set()
         frame = _FRAME_HEADER + page_size
@@ -108,7 +109,9 @@ class OpenContents:
         return os.pread(self._database, size, (self._identity_page - 1) * size) if size else b""
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
-        """Return the content of the index; None if there is no index, or while another process writes it."""
+        """Return page size, frames, pages and salts from the index; None if there is none, or another
+        process writes it.
+        """
         if self._index is None:
             return None
         content = os.pread(self._index, 2 * _INDEX.size, 0)

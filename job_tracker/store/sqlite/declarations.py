@@ -103,7 +103,7 @@ class SqliteDeclarations:
 
 
 def changed(db: sqlite3.Connection) -> None:
-    """Count a change of declarations."""
+    """Count a change of declarations, so that the number of the last change grows."""
     db.execute("UPDATE declaration_changes SET number = number + 1")
 
 

@@ -28,27 +28,27 @@ class Loss(Enum):
 
 
 def wal_of(path: Path) -> Path:
-    """Return the write-ahead log: commits that are not in the database file yet."""
+    """Return the path of the write-ahead log, which has the commits that are not in the database file yet."""
     return path.with_name(path.name + "-wal")
 
 
 def index_of(path: Path) -> Path:
-    """Return the index of the write-ahead log, which processes map as shared memory."""
+    """Return the path of the index of the write-ahead log, which processes map as shared memory."""
     return path.with_name(path.name + "-shm")
 
 
 def mark_of(path: Path) -> Path:
-    """Return the mark: a file with the store's id and the highest job id that may be in use."""
+    """Return the path of the mark: a file with the store's id and the highest job id that may be in use."""
     return path.with_name(path.name + ".mark")
 
 
 def all_of(path: Path) -> tuple[Path, ...]:
-    """Return the database, and the files beside it that hold parts of the database's content."""
+    """Return the paths of the database and of the files beside it that belong to its content."""
     return (path, wal_of(path), index_of(path), mark_of(path))
 
 
 def replace_durably(part: Path, file: Path, content: bytes) -> None:
-    """Replace the file atomically and durably with this content, written to `part` first."""
+    """Give the file this content, atomically and durably. The content is first written to the file `part`."""
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE)
     try:
@@ -70,7 +70,7 @@ def sync(folder: Path) -> None:
 
 
 def lock_of(path: Path) -> Path:
-    """Return the lock file, which the service that uses the store holds locked."""
+    """Return the path of the lock file. The service that uses the store holds a lock on this file."""
     return path.with_name(path.name + ".lock")
 
 
@@ -93,7 +93,10 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the lost files. This takes microseconds. Raises OSError if the files cannot be checked."""
+        """Return the files that are lost, and how.
+
+        This takes microseconds. Raises OSError if it cannot be determined.
+        """
         found = {}
         for file, identity in self._opened.items():
             try:

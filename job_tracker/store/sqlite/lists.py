@@ -40,7 +40,7 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
         select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
         return islice(_merged(read, select, ranges, values, limit), limit)
     if where.projects is not None:
-        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index
+        conditions.append(f"+project IN ({_marks(where.projects)})")  # the + keeps SQLite from using an index
         values.extend(sorted(where.projects))
     if where.states:
         conditions.append(f"state IN ({_marks(where.states)})")
@@ -52,9 +52,10 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
 def _tagged(
     read: Read, where: JobFilter, conditions: Sequence[str], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of jobs with all tags of the filter, newest first.
+    """Yield the ids of the jobs that have all tags of the filter, newest first.
 
-    The merged ranges of the index belong to one of the tags. The other tags are looked up for each job.
+    The ids with one of the tags are read from ranges of the index, and merged. The other tags are looked up
+    for each job.
     """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
@@ -70,7 +71,7 @@ def _tagged(
             " WHERE (other.tag, other.project, other.job_id) = (?, jobs.project, jobs.id))"
         )
         values.append(tag)
-    # CROSS JOIN: SQLite reads the tags first.
+    # The CROSS JOIN makes SQLite read the tags first.
     select = _select(
         "job_tags CROSS JOIN jobs ON jobs.id = job_id",
         ["job_tags.tag = ?", "job_tags.project = ?", *conditions],
@@ -82,7 +83,10 @@ def _tagged(
 def _merged(
     read: Read, select: str, ranges: Sequence[tuple[str, str]], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of ranges, newest first. The values of a range are the first values of `select`."""
+    """Yield the ids in the ranges, newest first.
+
+    `select` reads one range; its first values are those of the range.
+    """
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
         some = ranges[start : start + _MOST_RANGES]
@@ -92,7 +96,10 @@ def _merged(
 
 
 def _first_at(read: Read, moment: float) -> int:
-    """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
+    """Return the lowest id of the jobs that were submitted at this time or later.
+
+    It assumes that times grow with ids.
+    """
     # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
     # other value.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
@@ -110,7 +117,9 @@ def _first_at(read: Read, moment: float) -> int:
 
 
 def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
-    """Return the conditions of the filter besides projects and states, with their values."""
+    """Return the SQL conditions of the filter, without those for projects and states, and the values for
+    them.
+    """
     conditions: list[str] = []
     values: list[Any] = []
     if where.algorithm:
@@ -141,9 +150,10 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether most jobs are in the wanted projects, and another part of the filter has an index.
+    """Return whether most jobs are in the projects of the filter, and another part of the filter has an
+    index.
 
-    If so, that index is better, since most of its entries match.
+    If so, the other index is better, since most of its entries match.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

@@ -61,7 +61,7 @@ class LossWatch:
         )
 
     def _consequence(self, lost: Mapping[Path, Loss]) -> str:
-        """Return which acknowledged jobs are safe, and how to proceed."""
+        """Return sentences on which acknowledged jobs are safe, and how to proceed."""
         path, wal, lock = self._path, wal_of(self._path), lock_of(self._path)
         if path in lost:
             return (
@@ -90,7 +90,10 @@ class LossWatch:
         )
 
     def _save(self) -> bool:
-        """Move the commits of the write-ahead log, which is still open, into the database."""
+        """Move the commits of the write-ahead log, which is still open, into the database.
+
+        Return whether all were moved.
+        """
         try:
             busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:

@@ -21,7 +21,7 @@ class Mark:
 
     store_id: str
     last_id: int
-    """The highest id that may have been given."""
+    """The highest id that may have been given to a job."""
     is_exact: bool
     """Whether `last_id` was certainly given.
 
@@ -30,18 +30,22 @@ class Mark:
 
     @property
     def surely_given(self) -> int:
-        """Return the highest id that was certainly given."""
+        """The highest id that was certainly given to a job."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
-        """Return whether a database with this newest id may lack later jobs."""
+        """Return whether the database with this store id, whose newest job has `last_id`, may lack later
+        jobs.
+
+        `had_log` says whether the write-ahead log had content before the database was opened.
+        """
         log_is_lost = not self.is_exact and not had_log
         is_behind = last_id < self.surely_given or (log_is_lost and last_id < self.last_id)
         return self.store_id == store_id and is_behind
 
 
 def read(path: Path) -> Mark | None:
-    """Return the mark of the database at `path`; None if there is none, as in earlier versions."""
+    """Return the mark of the database at `path`; None if there is none, as earlier versions wrote none."""
     file = files.mark_of(path)
     try:
         content = json.loads(file.read_text())
@@ -61,7 +65,7 @@ def refuse_a_mixture(path: Path, mark: Mark | None) -> None:
     if mark is None or not has_content(wal) or not has_content(path):
         return
     found = _identity_without_log(path)
-    if found is None or found == mark.store_id:  # None: the id is only in the log, as at a first start
+    if found is None or found == mark.store_id:  # None: the id is only in the log, as after a first start
         return
     raise StoreRefused(
         f"{path}: is not the database that {wal.name} belongs to. The log belongs to job store "
@@ -110,11 +114,11 @@ class Marker:
         self._free -= 1
 
     def ids_were_skipped(self) -> None:
-        """Look up the last id again before the next reservation."""
+        """Note that ids were skipped, so that the last id is looked up again before the next reservation."""
         self._free = 0
 
     def settle(self, connection: sqlite3.Connection) -> None:
-        """Record that the last id is exact, before the log is moved into the database."""
+        """Record the last id as exact. Call this before the log is moved into the database."""
         exact = Mark(self._mark.store_id, self._last_id(connection), is_exact=True)
         if exact != self._mark:
             self._write(exact)
@@ -153,7 +157,9 @@ def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int)
 
 
 def _identity_without_log(path: Path) -> str | None:
-    """Return the store's id in the database file itself; None if it cannot be read."""
+    """Return the store's id from the database file alone, without the log; None if it has none or cannot
+    be read.
+    """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         with suppress(sqlite3.DatabaseError):

@@ -27,7 +27,7 @@ class SqliteQueue:
     """The part of a store that reads the queue; see QueueView."""
 
     def __init__(self, read_all: Callable[..., list[sqlite3.Row]], read: _Read) -> None:
-        """`read_all` reads rows on the event loop."""
+        """`read_all` reads rows on the event loop, `read` in a thread."""
         self.__read_all = read_all
         self.__read = read
         self.__positions: dict[int, int] = {}

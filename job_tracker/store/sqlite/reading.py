@@ -13,5 +13,5 @@ class Read(Protocol):
     def __call__(
         self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any
     ) -> Awaitable[list[T]]:
-        """Return the rows as `parse` makes them."""
+        """Return the result of `parse` for the rows of the query. `values` are bound to the query."""
         ...

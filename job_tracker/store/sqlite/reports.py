@@ -1,4 +1,6 @@
-"""Reports in tables: the last progress in its job, metrics as thinned series, artifacts by name."""
+"""Reports in tables: the last progress in the row of its job, metrics as thinned series, artifacts by
+name.
+"""
 
 import math
 import sqlite3
@@ -45,14 +47,14 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 
 
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
-    """Return the series of rows of SERIES, in the order of the rows."""
+    """Return the series in rows of the query SERIES, in the order of the rows."""
     return [
         MetricSeries(name, tuple(map(_point, points))) for name, points in groupby(found, key=itemgetter(0))
     ]
 
 
 def names_of(found: Iterable[sqlite3.Row]) -> list[str]:
-    """Return the names in rows of NAMES."""
+    """Return the names in rows of the query NAMES."""
     return [str(row["name"]) for row in found]
 
 
@@ -65,7 +67,7 @@ ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 
 def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
-    """Return the artifacts in rows of ARTIFACTS."""
+    """Return the artifacts in rows of the query ARTIFACTS."""
     return [encoding.ARTIFACT.validate_json(row["content"]) for row in found]
 
 

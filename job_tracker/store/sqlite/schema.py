@@ -15,7 +15,7 @@ APPLICATION_ID = 0x54524E47
 
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
-    """Open a connection in autocommit mode: transactions begin and end explicitly."""
+    """Return a connection in autocommit mode: transactions begin and end explicitly."""
     # A read-only connection makes no checkpoint when it is closed, even if it is the last connection.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
@@ -39,7 +39,7 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
 
 
 def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection, Marker]:
-    """Open the file, and create or migrate its tables.
+    """Open the file, and create or migrate its tables. Return the connection, and the keeper of the mark.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
     written by a newer version, or has the write-ahead log of another database beside it. It also refuses a
@@ -68,7 +68,9 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
 
 def refuse_what_is_not_ours(path: Path) -> None:
-    """Raise StoreRefused for a file of another program or a newer version; DatabaseError if it is damaged."""
+    """Raise StoreRefused for a file of another program or a newer version, and DatabaseError for a damaged
+    file.
+    """
     # The connection is read-only, since even closing a normal connection may write: it moves the log into the
     # file.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -113,7 +115,7 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
 
 
 def has_had_jobs(path: Path) -> bool:
-    """Return whether the file ever had a job. The sequence of ids is kept when jobs are deleted."""
+    """Return whether the file ever had a job, even if it was deleted: the sequence of ids shows this."""
     if not mark.has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -126,7 +128,7 @@ def has_had_jobs(path: Path) -> bool:
 def _migrate(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for target, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        # One transaction per version: a crash leaves the file at the version before.
+        # Each version has its own transaction, so a crash leaves the file at the version before.
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {target}; COMMIT;"

@@ -128,7 +128,7 @@ class SqliteStore(
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
-            if is_new:  # a new job is the last one, so no position changes
+            if is_new:  # a new job is the last in its queue, so no other position changes
                 self._know(job, submission.spec_size)  # the tracker reads it at once
                 self._feed.publish(job.id, job.state)
 
@@ -354,7 +354,10 @@ class SqliteStore(
         return await reading
 
     def _read_page(self, where: JobFilter, limit: int, before: int | None) -> Listing:
-        """Return jobs that match. Rows are read one by one, so that few are in memory."""
+        """Return a page of the jobs that match the filter.
+
+        Rows are read one by one, so that few are in memory.
+        """
         jobs: list[Job] = []
         size = 0
         read = partial(self._all, self._lister)

@@ -23,7 +23,7 @@ _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_Q
 
 
 class Submission:
-    """A job to insert, and the limits that it must keep.
+    """A job to insert, and the limits of queued jobs, within which it must fit.
 
     The job's values are encoded once, at the creation of this object.
     """
@@ -39,7 +39,9 @@ class Submission:
         in_queue: int | None,
         project_must_be_stored: bool,
     ) -> None:
-        """`in_all`, `in_project`, `of_caller` and `in_queue` bound the queued jobs; None: no limit."""
+        """`in_all`, `in_project`, `of_caller` and `in_queue` are the largest numbers of queued jobs; None:
+        no limit.
+        """
         self._job = job
         self._in_all, self._in_project, self._of_caller = in_all, in_project, of_caller
         self._project_must_be_stored = project_must_be_stored

@@ -66,7 +66,7 @@ class GroupCommitter:
         check: Callable[[], None] = lambda: None,
         rows: Rows | None = None,
     ) -> None:
-        """Insert `rows` in each transaction, after its operations.
+        """`rows` are inserted at the end of each transaction, after its operations.
 
         `check` is called before each commit, and again after the commit, before any caller is answered. It
         raises StoreUnavailable if this commit may not be durable, and StoreLost if later commits cannot be
@@ -90,12 +90,13 @@ class GroupCommitter:
     async def run(
         self, operation: Operation[Result], committed: Callable[[Result], None] = lambda _: None
     ) -> Result:
-        """Run the operation, and return its result once durable.
+        """Run the operation, and return its result once the write is durable.
 
         Raises the operation's error, or StoreUnavailable.
 
-        `committed` gets the result first, on the event loop, even if the caller was cancelled. It also gets
-        the result if the commit may not be durable, since readers can see that commit.
+        `committed` is called with the result before that, on the event loop, even if the caller was
+        cancelled. It also gets the result if the commit may not be durable, since readers can see that
+        commit.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -218,7 +219,7 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
-        if pending.done.cancelled():  # the caller has gone away, but the write is committed
+        if pending.done.cancelled():  # the caller was cancelled, but the write is committed
             continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)

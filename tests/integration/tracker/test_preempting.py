@@ -48,13 +48,18 @@ def moves(job: Job) -> list[str]:
 
 
 def hold_stops(
-    service: Service, monkeypatch: pytest.MonkeyPatch, *, before: bool = True
+    service: Service, monkeypatch: pytest.MonkeyPatch, *, before: bool = True, of: int | None = None
 ) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let each stop of a group wait for an event, before it or after. Return "has begun" and "may go on"."""
+    """Let each stop of a group wait for an event, before it or after. Return "has begun" and "may go on".
+
+    `of` is the only job whose groups wait; None: those of all jobs.
+    """
     stop: Callable[..., Awaitable[Observation | None]] = service.backend.stop
     begun, may_go_on = asyncio.Event(), asyncio.Event()
 
     async def held(group: GroupRef, *args: Any) -> Observation | None:
+        if of not in (None, group.job_id):
+            return await stop(group, *args)
         seen = None if before else await stop(group, *args)
         begun.set()
         await may_go_on.wait()
@@ -142,6 +147,44 @@ async def test_the_next_leader_keeps_what_was_freed_for_the_job(
     for job in (slow, quick):
         seen = (await service.view(job.id)).job
         assert (seen.state, seen.attempt) == (JobState.QUEUED, 1)
+
+
+@pytest.mark.parametrize("ends", ["during its notice", "in the queue"])
+async def test_the_next_leader_keeps_what_an_ended_victim_has_freed_for_the_job(
+    service: Service, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Without the claim, the job of the other queue would start, since no job of that queue runs."""
+    flavor = Flavor(name="default", capacity={"instances": 6})
+    queues = (
+        Queue(name="default", preemption=PreemptionRules(by_priority=True)),
+        Queue(name="unused"),
+    )
+    service.pool = lambda: ((flavor,), {each.name: each for each in queues})
+    await service.restart()
+    await running(service, instances=2, priority=100)
+    victim = await running(service)
+    with monkeypatch.context() as patched:
+        begun, may_go_on = hold_stops(service, patched)
+        other = await urgent(service)
+        await begun.wait()
+        patched.setattr(service.tracker._admitting, "run", asyncio.Event().wait)  # no job starts any more
+        if ends == "during its notice":
+            await service.jobs.cancel(BUILT_IN, victim.id)
+        may_go_on.set()
+        if ends == "in the queue":
+            await service.reaches(victim.id, JobState.QUEUED)
+            await service.jobs.cancel(BUILT_IN, victim.id)
+        await service.reaches(victim.id, JobState.CANCELLED)
+        rival = await service.submit(FOREVER, instances=4, queue="unused")
+        await service.stop()
+    await service.start()
+    first, second = (
+        asyncio.create_task(service.reaches(each.id, JobState.RUNNING)) for each in (other, rival)
+    )
+    await asyncio.wait([first, second], return_when=asyncio.FIRST_COMPLETED)
+    assert (first.done(), second.done()) == (True, False)
+    await service.jobs.cancel(BUILT_IN, other.id)
+    await second
 
 
 async def test_a_victim_that_succeeds_meanwhile_has_succeeded(
@@ -276,12 +319,9 @@ async def test_what_a_job_grows_into_is_kept_for_it_while_it_stops(
     assert grows.instances == 1
     with monkeypatch.context() as patched:
         begun, may_go_on = hold_stops(
-            service, patched, before=leader != "dies before the return to the queue"
+            service, patched, before=leader != "dies before the return to the queue", of=grows.id
         )
-        may_go_on.set()
         await service.jobs.cancel(BUILT_IN, other.id)
-        await service.reaches(other.id, JobState.CANCELLED)
-        may_go_on.clear()
         stopping = await service.until(grows.id, lambda job: job.ending is not None)
         late = await service.submit(FOREVER, instances=2, priority=100)
         await begun.wait()

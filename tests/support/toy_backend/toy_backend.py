@@ -61,7 +61,7 @@ class Rank:
 
     @property
     def observation(self) -> RankObservation:
-        """Return the current state for the tracker."""
+        """The current state, for the tracker."""
         return RankObservation(self.status, self.diagnosis, self.ended_at)
 
 
@@ -76,7 +76,7 @@ class Group:
 
     @property
     def observation(self) -> Observation:
-        """Return the current state for the tracker."""
+        """The current state, for the tracker."""
         return Observation(tuple(rank.observation for rank in self.ranks))
 
 

@@ -38,7 +38,7 @@ class Job:
 
 
 def losses(lines: Iterable[str]) -> dict[int, str]:
-    """Return the loss of each step, exact to the last bit."""
+    """Return the loss of each step in printed lines, as text that is exact to the last bit."""
     printed = [line.split() for line in lines]
     return {int(words[0]): words[1] for words in printed if words[0].isdecimal()}
 

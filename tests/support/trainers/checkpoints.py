@@ -30,7 +30,7 @@ class Training:
         self._optimizer = optimizer
 
     def steps(self, count: int) -> None:
-        """Do this number of steps, and wait for the save of each before the next."""
+        """Take this number of steps. After each step, wait until it is saved."""
         for _ in range(count):
             self._optimizer.zero_grad()
             torch.autograd.backward((self.model(torch.randn(4, 8)) - 1).square().mean())
@@ -40,7 +40,7 @@ class Training:
 
     @property
     def weights(self) -> list[float]:
-        """Return the weights of the model."""
+        """The weights of the model."""
         return [number for parameter in self.model.parameters() for number in parameter.flatten().tolist()]
 
 
@@ -66,12 +66,12 @@ class Start:
 
     @property
     def published(self) -> list[Checkpoint]:
-        """Return the published checkpoints, newest first."""
+        """The published checkpoints, newest first."""
         return list(CheckpointFolder(self.uri).look().published)
 
     @property
     def published_steps(self) -> list[int]:
-        """Return the steps of the published checkpoints."""
+        """The steps of the published checkpoints."""
         return [checkpoint.step for checkpoint in self.published]
 
 

@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 @dataclass
 class Faults:
-    """The choice of the call that fails. Calls count from the moment at which this object is set."""
+    """The choice of the call that fails.
+
+    Calls are counted from the moment at which `failing` applies this object.
+    """
 
     number: int
     """The number of the call, from 1."""
@@ -32,7 +35,7 @@ class Faults:
         return len(self.calls) >= self.number
 
     def call(self, name: str, action: Callable[[], T]) -> T:
-        """Do `action`, or raise OSError."""
+        """Count a call. Return the result of `action`, or raise OSError if this call is to fail."""
         self.calls.append(name)
         count = len(self.calls)
         if not (count == self.number or (self.lasting and self.have_struck)):

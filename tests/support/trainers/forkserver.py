@@ -1,10 +1,10 @@
 """Starts Python programs as fast as a fork, since large modules such as PyTorch are already imported.
 
-    python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
+python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
 
 These modules are imported, and these functions called. Each message at the descriptor, a socket, is an order
 as JSON. An order to start comes with the descriptors for standard output and error, and is answered with the
-pid. An order to reap a process, which has ended, is answered with its exit code (-N for signal N).
+pid. An order to reap a process that has ended is answered with its exit code (-N for signal N).
 
 This module imports nothing of ours: it is the `__main__` that a program finds until it replaces it.
 """
@@ -88,7 +88,7 @@ class ForkServer:
         return self._ask(order, stdout, stderr)
 
     def reap(self, pid: int) -> int:
-        """Return the exit code of a process that has ended. Until then its pid is not used again."""
+        """Return the exit code of a process that has ended. Its pid is not used again before this call."""
         return self._ask({"reap": pid})
 
     def close(self) -> None:
@@ -165,7 +165,10 @@ def _rest_of(stream: Any) -> str:
 
 
 def serve(channel: socket.socket) -> Sequence[str]:
-    """Fork for each order. Returns only in each new process, with its arguments."""
+    """Fork a process for each order.
+
+    This function returns only in the new processes, with the arguments of the program.
+    """
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, LONGEST, 2)
         if not message:
@@ -187,11 +190,11 @@ def serve(channel: socket.socket) -> Sequence[str]:
 
 
 def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
-    """Give this process the state of one that was started with this environment, in this folder."""
+    """Give this process the folder, environment and output that the order asks for."""
     for source, target, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
         os.dup2(source, target)
         os.close(source)
-        old = getattr(sys, name)  # made for the server's output, a file; the new output may be a pipe
+        old = getattr(sys, name)  # made for the server's output, a file; the new one may be a pipe
         buffering = 1 if old.line_buffering else -1
         new = open(target, "w", buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, new)

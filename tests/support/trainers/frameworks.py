@@ -34,7 +34,7 @@ class Trained(NamedTuple):
 
     model: Path
     ends: Sequence[Ended]
-    """The ends of its processes, by rank."""
+    """The ends of the training's processes, by rank."""
 
     @property
     def losses(self) -> list[float]:
@@ -57,7 +57,7 @@ def saving(folder: Path, attempt: int, **kill: str) -> dict[str, str]:
 
 
 def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
-    """Check that a group resumed where the killed one had saved last, with the same losses.
+    """Check that a group resumed from the last checkpoint of the killed group, and had the same losses.
 
     Both arguments are the ends of rank 0. Both groups take the steps after the checkpoint, up to the end of
     an epoch.
@@ -71,7 +71,7 @@ def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
 
 
 def launcher_of(example: str, folder: Path, forks: Sequence[ForkServer] = ()) -> Launcher:
-    """Return a launcher of processes in the environment of the example."""
+    """Return a launcher of processes in the Python environment of the example."""
     return Launcher(folder, python_of(example), forks)
 
 
@@ -81,7 +81,10 @@ def progress_of(stdout: str) -> list[str]:
 
 
 def cluster_of(**sizes: int) -> dict[str, list[str]]:
-    """Return addresses for the tasks of each role. A role without tasks has no entry."""
+    """Return addresses for the tasks of each role.
+
+    `sizes` are the numbers of tasks. Roles without tasks are left out.
+    """
     return {
         role: [f"127.0.0.1:{free_port()}" for _ in range(size)] for role, size in sizes.items() if size > 0
     }

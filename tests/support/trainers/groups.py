@@ -1,9 +1,10 @@
-"""Groups of processes that are forked from one process with PyTorch, since its import takes longest.
+"""Groups of processes that are forked from one process with PyTorch, since the import of PyTorch takes
+longest.
 
-    python -m tests.support.trainers.groups PROGRAM SIZE...
+python -m tests.support.trainers.groups PROGRAM SIZE...
 
-calls `main(group)` of the module PROGRAM in a group of each size, one after the other, and prints the
-results as JSON: a list by group of lists by rank.
+calls `main(group)` of the module PROGRAM in a group of each size, one after the other, and prints the results
+as JSON: a list by group of lists by rank.
 """
 
 import importlib
@@ -26,7 +27,10 @@ Outcome = list[list[Any]]
 
 
 def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = 100) -> Outcome:
-    """Return the results of the module `program` by group and rank. All must succeed `within` seconds."""
+    """Run the module `program` in groups of these sizes, and return the results by group and rank.
+
+    All must succeed within `within` seconds.
+    """
     path = f"{ROOT}:{ROOT / 'trainer_images'}"
     ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=within)
     assert ended.code == 0, ended.stderr
@@ -35,7 +39,7 @@ def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = 10
 
 
 def run(main: Callable[[Group], Any], size: int) -> list[Any]:
-    """Return the result of `main` in each process of a group."""
+    """Call `main` in each process of a group, and return the results by rank."""
     start_processes(  # type: ignore[no-untyped-call]
         _be_a_rank, (main, size, free_port()), nprocs=size, start_method="fork"
     )

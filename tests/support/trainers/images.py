@@ -16,7 +16,7 @@ from tests.support.trainers.groups import ROOT
 from tests.support.trainers.launcher import Launcher, end_of
 
 BATCH = 64
-"""Images of a step of the whole group."""
+"""The number of images of a step of the whole group."""
 SMALL = {"WIDTH": "4", "EPOCHS": "3", "LR": "0.02", "PADDING": "1", "FLIP": "true"}
 
 
@@ -31,7 +31,7 @@ def write_digits(folder: Path) -> Path:
 def trained(
     forks: Sequence[ForkServer], module: str, folder: Path, data: Path, size: int, **variables: str
 ) -> tuple[list[dict[str, Any]], dict[str, Tensor], str]:
-    """Return the metrics of all reports, the model, and the output of rank 0."""
+    """Train in a group. Return the metrics of all reports, the model, and the output of rank 0."""
     with Launcher(folder, forks=forks) as launcher:
         group = launcher.start_group(
             size,
@@ -50,6 +50,6 @@ def trained(
 
 
 def epochs(folder: Path) -> list[dict[str, float]]:
-    """Return the metrics of each epoch."""
+    """Return the metrics of each epoch from the model's manifest in the folder."""
     manifest: dict[str, Any] = json.loads((folder / "model/manifest.json").read_text())
     return list(manifest["epochs"])

@@ -36,11 +36,11 @@ class Trained(NamedTuple):
 
     model: Path
     ends: list[Ended]
-    """The ends of its processes, by rank."""
+    """The ends of the training's processes, by rank."""
 
 
 class Launcher:
-    """Starts processes of `python` with `folder` as their home, and ends those that remain.
+    """Starts processes of `python` with `folder` as their home. At the end, it ends those that still run.
 
     With fork servers, processes whose environment allows it are forked, since the import of PyTorch takes
     longer than most of them run. Neighbouring ranks are forked by different servers, so that the order of

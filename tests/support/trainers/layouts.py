@@ -28,7 +28,7 @@ def train_all(
     steps: int = STEPS,
     **variables: str,
 ) -> dict[str, Result]:
-    """Train these layouts in a group, and return the results by name."""
+    """Train with each of these layouts in one group, and return the results by the names of the layouts."""
     shared = {
         "LAYOUTS": json.dumps(layouts),
         "LAST_STEP": str(steps),
@@ -43,7 +43,7 @@ def train_all(
 
 
 def greatest_difference(one: Result, other: Result, of: str) -> float:
-    """Return the maximum difference of the losses or the weights of two results."""
+    """Return the largest difference between two results. `of` is "losses" or "weights"."""
     if of == "losses":
         return float(max(abs(loss - other[of][step]) for step, loss in one[of].items()))
     assert one[of].keys() == other[of].keys()

@@ -78,7 +78,7 @@ class Network:
             self._links[sender, receiver].append(message)
 
     def kill(self, rank: int) -> None:
-        """End a process. Any number of the last messages that it has sent is lost."""
+        """End the process of a rank. A random number of the last messages that it has sent are lost."""
         self.dead.add(rank)
         for other in {*self._roles.replicas, *self._roles.workers} - self.dead:
             on_way = self._links[rank, other]
@@ -104,7 +104,10 @@ class Network:
         return torch.cat([flat.weights_of(self.shards[self._rank_of(leader)]), *others])
 
     def order(self) -> list[int]:
-        """The order in which the servers have taken gradients, which must be the same for all."""
+        """Return the order in which the leader has taken gradients.
+
+        Check that the other servers have the same order.
+        """
         leader = self._rank_of(self._leader())
         order = self.servers[leader].order
         for rank in {*self._roles.replicas} - self.dead:

@@ -40,7 +40,7 @@ def loss_on(model: nn.Module, batch: Tensor) -> Tensor:
 
 
 def batch_of(worker: int, number: int) -> Tensor:
-    """Return batch `number`, from 0, of this worker."""
+    """Return the batch of a worker with this number, which counts from 0."""
     chance = torch.Generator().manual_seed(1000 * worker + number)
     return torch.randn(SHARE, 5, generator=chance, dtype=torch.float64)
 
@@ -103,7 +103,9 @@ class Play:
         return sorted(self._held)
 
     def _hand_out(self, worker: int) -> tuple[Tensor, int, int]:
-        """Return the weights, their version, and the share whose gradient is wanted."""
+        """Return the weights that a worker gets, their version, and the share of the batch whose gradient
+        it is to compute.
+        """
         weights = self.server.hand_out(worker)
         return weights, self.server.version, self.server.share_of(worker)
 

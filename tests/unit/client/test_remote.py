@@ -68,7 +68,7 @@ def output(jobs: Jobs, folder: Path, *python: str) -> str:
 
 
 def test_the_example_of_the_documentation_runs(write: Write, jobs: Jobs, tmp_path: Path) -> None:
-    [example] = re.findall(r"This is `train\.py`:\n\n```python\n(.*?)```", EXAMPLE.read_text(), re.DOTALL)
+    [example] = re.findall(r"This is\s`train\.py`:\n\n```python\n(.*?)```", EXAMPLE.read_text(), re.DOTALL)
     train = write(train=example).train
     assert train.submit(lr=0.1, layers=[64, 64]) == 1
     [(command, files, options)] = jobs

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from job_tracker.domain.errors import StoreUnavailable
-from job_tracker.domain.job import new_job
+from job_tracker.domain.job import Preemption, PreemptionReason, new_job
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Plan, Promise, Queue, Reason, Reserve, Usage
-from job_tracker.scheduling.notes import USAGE, WAITING, NoteKeeper, reservation_of
+from job_tracker.scheduling.notes import CLAIMS, USAGE, WAITING, NoteKeeper, notes_of, reservation_of
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, spec
 
@@ -59,6 +59,55 @@ async def test_only_what_has_changed_is_written(store: SqliteStore, board: Board
     assert keeper.has_changed()
     await keeper.write(board, with_usage=False)
     assert await store.scheduling_notes(WAITING) == {}
+
+
+def stopped_for(board: Board, by: int) -> None:
+    """Let job 1 run, and let it be stopped for a waiting job."""
+    victim = new_job(1, spec(), NOON).admitted(NOON)
+    board.read(new_job(by, spec(), NOON), NOW)
+    board.read(victim.preempted(Preemption(by_job=by, why=PreemptionReason.PRIORITY), NOON), NOW)
+
+
+async def test_a_claim_is_noted_until_the_waiting_job_starts(store: SqliteStore, board: Board) -> None:
+    keeper = NoteKeeper(store, None)
+    stopped_for(board, by=7)
+    await keeper.write(board, with_usage=False)
+    board.remove(1, NOW)
+    await keeper.write(board, with_usage=False)
+    later = Board(lambda: ((), {}), half_life=100.0)
+    later.read(new_job(7, spec(), NOON), NOW)
+    next_keeper = NoteKeeper(store, None)
+    await next_keeper.restore_claims(later)
+    assert later.preemption.claims(later.waiting) == [7]
+    later.read(new_job(7, spec(), NOON).admitted(NOON), NOW)
+    await next_keeper.write(later, with_usage=False)
+    assert await store.scheduling_notes(CLAIMS) == {}
+
+
+async def test_a_claim_is_written_at_once_unless_it_is_written_already(store: SqliteStore) -> None:
+    keeper = NoteKeeper(store, None)
+    await keeper.keep_claim(1, (7, 0))
+    await keeper.keep_claim(2, (7, 1))
+    assert (await notes_of(store, NOW)).claims == {1: (7, 0), 2: (7, 1)}
+    await store.keep_scheduling_notes({(CLAIMS, "1"): None})
+    await keeper.keep_claim(1, (7, 0))
+    await keeper.keep_claim(2, (8, 0))
+    assert (await notes_of(store, NOW)).claims == {2: (8, 0)}
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("", "7 0"), ("x", "7 0"), ("1", "7"), ("1", "7 x"), ("1", "7 0 0"), ("1", "-7 0")]
+)
+async def test_a_claim_of_another_version_is_left_out(
+    store: SqliteStore, board: Board, key: str, text: str
+) -> None:
+    await store.keep_scheduling_notes({(CLAIMS, key): text})
+    keeper = NoteKeeper(store, None)
+    board.read(new_job(7, spec(), NOON), NOW)
+    await keeper.restore_claims(board)
+    assert board.preemption.claims(board.waiting) == []
+    await keeper.write(board, with_usage=False)
+    assert await store.scheduling_notes(CLAIMS) == {}
 
 
 @pytest.mark.parametrize(

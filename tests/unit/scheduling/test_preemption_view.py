@@ -102,7 +102,7 @@ def test_a_claim_lasts_from_the_decision_until_the_job_starts() -> None:
     view = view_of(preemptor, victim)
     assert view.claims(waiting(preemptor)) == [2]
     view.read(back(victim))
-    assert (view.claims(waiting(preemptor, victim)), view.stakes) == ([2], {})
+    assert (view.claims(waiting(preemptor, victim)), dict(view.stakes)) == ([2], {})
     assert view.preempted == {1}
     view.read(preemptor.admitted(NOON))
     assert view.claims(waiting(victim)) == []
@@ -145,12 +145,26 @@ def test_a_claim_lasts_although_the_victim_ends_during_its_notice(state: JobStat
         stake = view.stakes[1]
         assert (stake.is_leaving, stake.leaves_for, stake.goes_on) == (True, 2, 0)
         view.read(back(others))
-        assert (view.claims(waiting(preemptor)), view.stakes) == ([2], {})
+        assert (view.claims(waiting(preemptor)), dict(view.stakes)) == ([2], {})
         view.read(preemptor.admitted(NOON))
         assert view.claims(waiting()) == []
         again = running(2).ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON)
         view.read(again)
         assert view.claims(waiting(again)) == [], "it has had its attempt"
+
+
+def test_a_noted_claim_counts_only_if_the_victim_does_not_run() -> None:
+    preemptor = queued(2)
+    view = view_of(preemptor, running(1))
+    view.note({1: (2, 0), 3: (9, 0)})
+    assert view.claims(waiting(preemptor)) == [], "job 1 runs again, and job 9 no longer waits"
+    view.note({4: (2, 1)})
+    assert view.claims(waiting(preemptor)) == [], "job 2 has made no attempt"
+    view.note({5: (2, 0)})
+    assert view.claims(waiting(preemptor)) == [2]
+    assert view.claims_to_note(waiting(preemptor)) == {5: (2, 0)}
+    view.read(running(5))
+    assert view.claims(waiting(preemptor)) == [], "the job that was stopped runs again"
 
 
 def test_a_victim_that_waits_again_after_a_failure_of_its_own_does_not_go_on_at_once() -> None:

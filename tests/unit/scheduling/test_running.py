@@ -9,11 +9,19 @@ NOW = 1_000.0
 
 
 def runs(
-    job_id: int, queue: str = "a", count: int = 1, seconds: float | None = 100.0, flavor: str = "default"
+    job_id: int,
+    queue: str = "a",
+    count: int = 1,
+    seconds: float | None = 100.0,
+    flavor: str = "default",
+    *,
+    nodes: tuple[str, ...] = (),
+    priority: int = 0,
 ) -> Running:
     expected = None if seconds is None else Expected(median=seconds, high=seconds)
-    gang = Gang(job_id=job_id, queue=queue, parts=(Part(count, {"gpu": 2}),), expected=expected)
-    return Running(gang, Allocation(flavor=flavor), NOW)
+    parts = (Part(count, {"gpu": 2}),)
+    gang = Gang(job_id=job_id, queue=queue, priority=priority, parts=parts, expected=expected)
+    return Running(gang, Allocation(flavor=flavor, nodes=nodes), NOW)
 
 
 def held(gangs: RunningGangs) -> dict[tuple[str, str], tuple[int, dict[str, int]]]:
@@ -41,6 +49,25 @@ def test_an_elastic_gang_holds_what_it_got() -> None:
     gangs = RunningGangs([Running(gang, Allocation(trainers=3), NOW)])
 
     assert gangs.held_on("default") == {"instances": 5}
+
+
+def test_what_a_gang_holds_on_each_machine_is_known() -> None:
+    gangs = RunningGangs([runs(1, count=3, nodes=("m", "m", "n")), runs(2, nodes=("m",)), runs(3)])
+
+    assert gangs.on_machines("default") == {
+        "m": {1: {"instances": 2, "gpu": 4}, 2: {"instances": 1, "gpu": 2}},
+        "n": {1: {"instances": 1, "gpu": 2}},
+    }
+    assert gangs.on_machines("gone") == {}
+
+
+def test_elastic_gangs_are_found_without_the_others() -> None:
+    elastic = Running(Gang(job_id=2, parts=(Part(8, {}),), least=1), Allocation(trainers=3), NOW)
+    gangs = RunningGangs([runs(1), elastic])
+
+    assert gangs.elastic == {2: elastic}
+    gangs.remove(2)
+    assert gangs.elastic == {}
 
 
 def test_gangs_give_back_at_their_planned_ends() -> None:
@@ -80,10 +107,15 @@ def test_after_single_changes_all_counts_are_as_if_counted_anew() -> None:
             assert (gangs.remove(job_id) is not None) == is_known
             continue
         seconds = chance.choice([None, 10.0, 20.0, 30.0])
-        gangs.add(runs(job_id, chance.choice("abc"), chance.randint(1, 4), seconds, chance.choice("xy")))
+        count = chance.randint(1, 4)
+        nodes = tuple(chance.choices("mno", k=count)) if chance.random() < 0.7 else ()
+        queue, flavor = chance.choice("abc"), chance.choice("xy")
+        gangs.add(runs(job_id, queue, count, seconds, flavor, nodes=nodes, priority=chance.randrange(3)))
         anew = RunningGangs(gangs.values())
         assert held(gangs) == held(anew)
+        assert gangs.held() == anew.held()
         for flavor in "xy":
+            assert gangs.on_machines(flavor) == anew.on_machines(flavor)
             assert gangs.held_on(flavor) == anew.held_on(flavor)
             assert list(gangs.returned(flavor, NOW)) == list(anew.returned(flavor, NOW))
     for job_id in list(gangs):

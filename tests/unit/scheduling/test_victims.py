@@ -1,11 +1,11 @@
-"""The measures by which running jobs are compared when some must be stopped: their loss now, and later."""
+"""When running jobs are stopped: their loss against the wait, and the search for their sizes."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from job_tracker.scheduling.model import Allocation, Expected, PreemptionRules, Queue, Running
+from job_tracker.scheduling.model import Allocation, Expected, Gang, Limit, PreemptionRules, Queue, Running
 from job_tracker.scheduling.standing import Standing
 from tests.support.preempting import NOW, World, gang
 
@@ -18,39 +18,63 @@ def stopped(world: World) -> list[int]:
     return [each.job_id for each in world.turn().preempted]
 
 
-def run_unsaved(world: World, job_id: int, *, for_: float, count: int = 1) -> None:
-    """Let a job run that has saved nothing since it began, and needs a day more."""
-    expected = Expected(median=for_ + 86_400.0, high=for_ + 86_400.0)
-    world.begin(Running(replace(gang(job_id, count=count), expected=expected), Allocation(), NOW - for_))
-    world.stake(job_id, since=for_)
+def run_unsaved(world: World, each: Gang, *, left: float | None) -> None:
+    """Let a gang run that has saved nothing for 3,000 seconds. None: its remaining time is unknown."""
+    expected = None if left is None else Expected(median=3000.0 + left, high=3000.0 + left)
+    world.begin(Running(replace(each, expected=expected), Allocation(), NOW - 3000.0))
+    world.stake(each.job_id, since=3000.0)
 
 
-@pytest.mark.parametrize(("ran_for", "expected"), [(4000, 1), (5000, 2)])
-def test_a_job_without_checkpoints_is_rather_stopped_while_it_is_young(ran_for: float, expected: int) -> None:
-    """It has more to lose the longer it runs: a twentieth of the day that it still needs is deducted."""
+@pytest.mark.parametrize(("left", "expected"), [(999, []), (1001, [1]), (None, [1])])
+def test_a_job_of_a_higher_priority_waits_if_stopping_others_loses_three_times_more(
+    left: float | None, expected: list[int]
+) -> None:
+    """Without a promised start, it does not wait."""
+    world = one_queue(capacity=1)
+    run_unsaved(world, gang(1), left=left)
+    world.submit(gang(2, priority=1))
+    assert stopped(world) == expected
+
+
+def test_the_wait_counts_for_each_instance_that_waits() -> None:
     world = one_queue(capacity=2)
-    run_unsaved(world, 1, for_=ran_for)
-    world.run(gang(2), since=100)
-    world.submit(gang(3, priority=1))
-    assert stopped(world) == [expected]
+    run_unsaved(world, gang(1), left=600)
+    world.submit(gang(2, count=2, priority=1))
+    assert stopped(world) == [1], "3,000 are less than 3 times 2 times 600"
 
 
-def test_of_jobs_that_lose_about_the_same_one_is_not_stopped_again_and_again() -> None:
-    """Otherwise, max_preemptions soon protects it, and only jobs that lose more can be stopped."""
-    world = one_queue(capacity=2)
-    world.counts[1] = 3
-    world.run(gang(1), since=100, startup=60)
-    world.run(gang(2), since=200, startup=60)
-    world.submit(gang(3, priority=1))
-    assert stopped(world) == [2]
+def test_a_job_that_waits_is_not_passed_by_jobs_behind_it_that_stop_others() -> None:
+    world = one_queue(capacity=3)
+    run_unsaved(world, gang(1, count=2), left=500)
+    run_unsaved(world, gang(2), left=2000)
+    world.submit(gang(3, count=2, priority=2), gang(4, priority=1))
+    assert stopped(world) == []
 
 
-def test_no_more_jobs_are_stopped_because_it_is_good_to_stop_them_early() -> None:
-    world = one_queue(capacity=6)
-    run_unsaved(world, 1, for_=200, count=3)
-    for job_id in (2, 3, 4):
-        run_unsaved(world, job_id, for_=100)
-    world.submit(gang(5, count=3, priority=1))
+def test_a_job_that_waits_stops_others_once_they_have_saved() -> None:
+    world = one_queue(capacity=1)
+    run_unsaved(world, gang(1), left=500)
+    world.submit(gang(2, priority=1))
+    assert stopped(world) == []
+    world.stake(1, since=10)
+    assert stopped(world) == [1]
+
+
+def test_a_job_that_runs_longer_than_planned_is_stopped_in_the_end() -> None:
+    """The promised start moves, so the wait counts for more."""
+    world = one_queue(capacity=1)
+    run_unsaved(world, gang(1), left=500)
+    world.submit(gang(2, priority=1))
+    assert stopped(world) == []
+    world.now += 600.0
+    assert stopped(world) == [1]
+
+
+def test_a_quota_is_taken_back_however_much_is_lost() -> None:
+    limits = {"default": {"instances": Limit(nominal=1)}}
+    world = World(Queue(name="a", limits=limits), Queue(name="b"), capacity=1)
+    run_unsaved(world, gang(1, "b"), left=1)
+    world.submit(gang(2, "a"))
     assert stopped(world) == [1]
 
 

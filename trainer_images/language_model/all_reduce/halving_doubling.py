@@ -43,7 +43,7 @@ def halve_and_double(
 
     Two partners exchange halves. Each sums its half with the nearer processes, and they exchange the sums.
     `room` is a buffer for receiving. Between halving and doubling, `between` is called with the part that
-    this process has summed. The parts of the ranks follow each other in the tensor.
+    this process has summed. In the tensor, the parts are in the order of the ranks.
     """
     if distance == 0:
         between(tensor)

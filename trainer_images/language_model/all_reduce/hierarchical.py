@@ -16,8 +16,8 @@ from language_model.all_reduce.wire import Wire
 def all_reduce(tensor: Tensor, wire: Wire, node_size: int, *, has_rings: bool = False) -> None:
     """Sum a contiguous tensor over all processes of the wire, in place.
 
-    A node has `node_size` consecutive processes. The last node may be smaller. `has_rings`: the processes of
-    a node form a ring, not a tree.
+    A node has `node_size` consecutive processes. The last node may be smaller. With `has_rings`, the
+    processes of a node form a ring, not a tree.
     """
     flat = tensor.view(-1)
     leaders = range(0, wire.size, node_size)
@@ -31,7 +31,7 @@ def all_reduce(tensor: Tensor, wire: Wire, node_size: int, *, has_rings: bool = 
 
 
 def _reduce(tensor: Tensor, wire: Wire) -> None:
-    """Compute the sum in rank 0. The tensors of other ranks are overwritten."""
+    """Compute the sum in rank 0 of the wire, along a tree. The tensors of other ranks are overwritten."""
     received = torch.empty_like(tensor)
     for child in children(wire.rank, wire.size):
         wire.receive(received, child)
@@ -48,7 +48,10 @@ def _broadcast(tensor: Tensor, wire: Wire) -> None:
 
 
 def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
-    """Compute the sum in rank 0. While one chunk is passed on, the next one arrives."""
+    """Compute the sum in rank 0 of the wire, along a ring.
+
+    While one chunk is passed on, the next one arrives.
+    """
     chunks = tensor.tensor_split(wire.size)
     received = torch.empty_like(chunks[0])
     for chunk in chunks:

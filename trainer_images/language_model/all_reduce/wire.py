@@ -1,4 +1,4 @@
-"""Sends and counts messages between two processes of a group."""
+"""Sends messages from one process of a group to another, and counts them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 def weights_of(model: nn.Module) -> Tensor:
-    """Copy the model's parameters."""
+    """Return a copy of the model's parameters as one vector."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).cpu()
 
 
 def gradient_of(model: nn.Module) -> Tensor:
-    """Copy the gradients, with zeros for a parameter without one."""
+    """Return a copy of the gradients as one vector, with zeros for parameters without a gradient."""
     return torch.cat(
         [
             (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten()
@@ -23,7 +23,7 @@ def gradient_of(model: nn.Module) -> Tensor:
 
 @torch.no_grad()
 def set_weights(model: nn.Module, weights: Tensor) -> None:
-    """Set the parameters."""
+    """Set the model's parameters to the parts of `weights`."""
     for parameter, part in parts(model.parameters(), weights):
         parameter.copy_(part)
 

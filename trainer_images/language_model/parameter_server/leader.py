@@ -37,7 +37,7 @@ class History:
         self._recent.append(order)
 
     def since(self, count: int) -> list[Order]:
-        """Return the gradients after the first `count`."""
+        """Return the orders of the gradients that were taken after the first `count`."""
         missing = self.count - count
         assert 0 <= missing <= len(self._recent)
         return list(self._recent)[len(self._recent) - missing :]
@@ -125,7 +125,7 @@ class Leader:
             self._states[shard] = state
 
     def states(self) -> list[Tensor] | None:
-        """Return the states of the other shards, in order, once all have come."""
+        """Return the states of the other shards in their order, once all have come; None before that."""
         if self._states is None or len(self._states) < self._roles.servers - 1:
             return None
         states = [state for _, state in sorted(self._states.items())]

@@ -112,7 +112,7 @@ class Replica:
         return self._roles.servers if 0 in self._lost else 0
 
     def receive(self, sender: int, message: Message) -> None:
-        """Handle a message."""
+        """Handle a message of the process `sender`."""
         kind, numbers, tensor = message
         if kind is Kind.BYE:
             self._finished.add(sender)
@@ -249,7 +249,7 @@ class Replica:
             self.receive(sender, message)
 
     def _introduce(self) -> None:
-        """Introduce this server to a leader: one of the two has just taken over."""
+        """Introduce this server to the leader, after one of the two has taken over."""
         self._orders = deque(order for order in self._orders if order is not None)
         ordered = self._history.count + len(self._copied) + len(self._orders)
         self._post.send(self.leading, Message(Kind.HERE, (ordered,)))

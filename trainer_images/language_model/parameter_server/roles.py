@@ -16,7 +16,7 @@ class Roles:
 
     world_size: int
     servers: int = 1
-    """k, the number of shards."""
+    """The number k of servers, which is also the number of shards."""
     has_standby: bool = False
     """Whether each server has a standby."""
 
@@ -46,7 +46,7 @@ class Roles:
         return replica % self.servers
 
     def standby_of(self, shard: int) -> int | None:
-        """Return the standby of the server of a shard, or None."""
+        """Return the rank of the standby for this shard's server; None if there is none."""
         return shard + self.servers if self.has_standby else None
 
     def check_servers(self, lost: Set[int]) -> None:

@@ -28,7 +28,10 @@ def serve(replica: Replica, mailbox: Mailbox) -> Iterator[Update]:
 
 
 def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
-    """Return the states of the other shards in order. The process must lead."""
+    """Ask the other servers for the states of their shards, and return these in order.
+
+    This process must lead.
+    """
     assert replica.leader is not None
     replica.leader.ask()
     while (states := replica.leader.states()) is None:

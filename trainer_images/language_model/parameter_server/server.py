@@ -42,7 +42,7 @@ class Taken(NamedTuple):
     """The result of taking a gradient."""
 
     update: Update | None
-    """The update that the gradient completed, if any."""
+    """The update that the gradient completed; None if it completed none."""
     ready: tuple[int, ...]
     """The workers that may get the weights now."""
 

@@ -28,7 +28,7 @@ def split(vector: Tensor, shards: int) -> tuple[Tensor, ...]:
 
 
 def state_of(model: nn.Module, optimizer: Optimizer) -> Tensor:
-    """Return the weights and the moments of the optimizer, on the host: one row each."""
+    """Return the weights and each moment of the optimizer as the rows of a matrix, on the host."""
     moments = [
         torch.cat(
             [

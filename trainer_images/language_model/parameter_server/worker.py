@@ -17,7 +17,7 @@ class HandedOut(NamedTuple):
     version: int
     """The number of updates of the weights."""
     share: int
-    """The share of the batch whose gradient is wanted; -1: the worker's own."""
+    """The share of the batch whose gradient the worker is to compute; -1: its own next batch."""
     weights: Tensor
 
 
@@ -49,7 +49,7 @@ class Worker:
             self._push(shard)
 
     def weights(self) -> HandedOut | None:
-        """Return the weights for the next gradient, once all shards have come."""
+        """Return the weights for the next gradient, once all shards have come; None before that."""
         if len(self._weights) < self._roles.servers:
             return None
         parts = [message for _, message in sorted(self._weights.items())]

@@ -71,7 +71,7 @@ class ArraysForm:
         self._own = own
 
     def copy(self) -> tuple[Any, list[tree.Array]]:
-        """Copy the common state, and the own state of each process."""
+        """Return a copy of the common state and of all own states; in ranks other than 0, nothing."""
         of_each = self._group.all({"random": random_state.current(), "own": self._own})
         if not self._group.is_first:
             return None, []
@@ -80,7 +80,7 @@ class ArraysForm:
     def write(
         self, copy: tuple[Any, list[tree.Array]], folder: CheckpointFolder, checkpoint: Checkpoint
     ) -> list[dict[str, Part]]:
-        """Write the parts in rank 0."""
+        """In rank 0, write the parts."""
         values, arrays = copy
         text = json.dumps({"values": values, "arrays": len(arrays)}).encode()
         path = folder.path_of(checkpoint)
@@ -96,7 +96,7 @@ class ArraysForm:
     def opened(
         self, folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest
     ) -> Callable[[], None]:
-        """Read the checkpoint in every process."""
+        """Read the checkpoint in every process. Return the function that restores the state from it."""
         content: dict[str, Any] = {}
         self._group.agreed(lambda: with_retries(lambda: content.update(_read(folder, checkpoint, manifest))))
         return lambda: self._restore(content)
@@ -111,7 +111,7 @@ class ArraysForm:
 
 
 def _put_back(present: dict[str, Any], saved: dict[str, Any]) -> None:
-    """Replace the entries by the saved ones."""
+    """Replace the entries of `present` by the saved ones. Raises UnfitError if their names differ."""
     if saved.keys() != present.keys():
         raise UnfitError(
             f"the checkpoint does not match this training: it has {', '.join(sorted(saved)) or 'nothing'}, "
@@ -149,7 +149,7 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
 
 
 def _is_of_training(content: object) -> bool:
-    """Return whether the content can be restored. Another job may have written it."""
+    """Return whether the content has the form that this module writes. Another job may have written it."""
     match content:
         case {"kept": {"steps": int(steps), "values": dict()}, "state": dict(), "of_each": list(of_each)}:
             return steps >= 0 and all(

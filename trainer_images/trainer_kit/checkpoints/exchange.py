@@ -49,7 +49,7 @@ class Alone(Exchange):
         super().__init__(0, 1)
 
     def all(self, value: T) -> list[T]:
-        """Return the value."""
+        """Return the value, as the only one."""
         return [value]
 
 

@@ -40,7 +40,7 @@ class CheckpointFolder:
         return f"{self.path}/{checkpoint}"
 
     def look(self) -> Listing:
-        """List the folder."""
+        """Return the content of the folder."""
         with storage_errors(self.uri):
             self.filesystem.invalidate_cache()
             try:
@@ -50,7 +50,7 @@ class CheckpointFolder:
             return Listing.of(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def begin(self, attempt: int) -> Run:
-        """Start a run of `attempt`. Earlier runs can then no longer publish.
+        """Start a run of `attempt`, and return it. From then on, earlier runs cannot publish.
 
         Raises SupersededError if a later run has already started.
         """
@@ -62,7 +62,7 @@ class CheckpointFolder:
         return run
 
     def check_not_superseded(self, run: Run) -> Listing:
-        """List the folder. Raises SupersededError if a later run than `run` has started."""
+        """Return the content of the folder. Raises SupersededError if a later run than `run` has started."""
         listing = self.look()
         if successor := listing.successor_of(run):
             raise SupersededError(
@@ -100,7 +100,7 @@ class CheckpointFolder:
         return True
 
     def manifest_of(self, checkpoint: Checkpoint) -> Manifest:
-        """Read the checkpoint's manifest. Raises DamagedError if it is missing or damaged."""
+        """Return the checkpoint's manifest. Raises DamagedError if it is missing or damaged."""
         with storage_errors(self.uri):
             try:
                 text = self.filesystem.cat_file(f"{self.path}/{checkpoint.manifest}")
@@ -109,7 +109,7 @@ class CheckpointFolder:
         return Manifest.from_json(text)
 
     def check_part(self, checkpoint: Checkpoint, name: str, expected: Part) -> None:
-        """Read a part. Raises DamagedError if it does not match the manifest."""
+        """Read a part, and compare it with its entry in the manifest. Raises DamagedError if they differ."""
         digest, size = hashlib.sha256(), 0
         with storage_errors(self.uri):
             try:

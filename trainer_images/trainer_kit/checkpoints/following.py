@@ -14,7 +14,7 @@ from trainer_kit.termination import Terminated
 def ending_with_leader() -> Iterator[None]:
     """Defer SIGTERM, since the leader needs this process for its last checkpoint.
 
-    The leader then lets it end.
+    After the checkpoint, the leader lets this process end.
     """
     settings = Settings.from_environment()
     if settings.uri is None:

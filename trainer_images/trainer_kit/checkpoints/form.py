@@ -14,7 +14,7 @@ class Form(Protocol[S]):
     """A state that can be saved and restored. Every process of the group has one."""
 
     def copy(self) -> S:
-        """Copy the state, so that training can continue while the copy is written.
+        """Return a copy of the state, so that training can continue while the copy is written.
 
         Every process calls this after the same step. Raises UntrustedTypeError if the copy could not be
         loaded again.

@@ -50,7 +50,10 @@ class Summing(Exchange):
         return [pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]  # noqa: S301
 
     def _rows(self, own: Integers) -> Integers:
-        """Return the arrays of all processes, which have the same length, as rows."""
+        """Return the arrays of all processes as the rows of a matrix.
+
+        All arrays must have the same length.
+        """
         rows = np.zeros((self.size, len(own)), np.int32)
         rows[self.rank] = own
         return np.ascontiguousarray(self._total(rows), np.int32)

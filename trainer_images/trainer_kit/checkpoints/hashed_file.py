@@ -16,11 +16,11 @@ class HashedFile(io.RawIOBase):
         self._size = 0
 
     def writable(self) -> bool:
-        """Return true."""
+        """Return true, since the file can be written."""
         return True
 
     def write(self, data: Any) -> int:
-        """Write all of `data`."""
+        """Write all of `data`, and return the number of its bytes."""
         self._file.write(data)
         self._digest.update(data)
         length = memoryview(data).nbytes
@@ -28,7 +28,7 @@ class HashedFile(io.RawIOBase):
         return length
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
+        """Return the number of bytes written so far."""
         return self._size
 
     def flush(self) -> None:

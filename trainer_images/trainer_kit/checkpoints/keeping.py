@@ -117,7 +117,7 @@ class _KeptInFolder(Kept):
         self._saver.wait()
 
     def _look(self, *, save: bool = False) -> None:
-        """Agree with all processes on the next action, and do it."""
+        """Agree with all processes on the next action (save, end or none), and do it."""
         saver, pace, step = self._saver, self._pace, self.steps
         terminating, superseded, busy, due, slowest = self._exchange.highest(
             self._is_terminating(),

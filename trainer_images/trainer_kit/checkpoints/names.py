@@ -25,7 +25,7 @@ class Run:
     attempt: int
     start: int
     nonce: str
-    """Distinguishes two runs that start at the same moment."""
+    """A random text that distinguishes two runs that start at the same moment."""
 
     @classmethod
     def after(cls, others: Iterable["Run"], attempt: int) -> Self:
@@ -64,13 +64,13 @@ class Listing:
 
     runs: frozenset[Run]
     published: tuple[Checkpoint, ...]
-    """Newest first."""
+    """The checkpoints with a manifest, the newest first."""
     unpublished: frozenset[Checkpoint]
-    """Folders of parts without a manifest."""
+    """The checkpoints that have a folder of parts, but no manifest."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Self:
-        """Parse the names of the folder's files and folders."""
+        """Return the content of a folder from the names of its files and folders."""
         runs: set[Run] = set()
         parts: set[Checkpoint] = set()
         manifests: set[Checkpoint] = set()
@@ -82,7 +82,7 @@ class Listing:
         return cls(frozenset(runs), tuple(sorted(manifests, reverse=True)), frozenset(parts - manifests))
 
     def successor_of(self, run: Run) -> Run | None:
-        """Return the latest run that started after `run`, if any."""
+        """Return the latest run that started after `run`; None if there is none."""
         newest = max(self.runs, default=run)
         return newest if newest > run else None
 

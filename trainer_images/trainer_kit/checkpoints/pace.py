@@ -1,4 +1,4 @@
-"""Decides when the next checkpoint is due, and how often the processes exchange this decision."""
+"""Decides when the next checkpoint is due, and after which steps the processes exchange their decisions."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,10 @@ class Pace:
         self._next_look = step + 1
 
     def wants_look(self, step: int) -> bool:
-        """Return whether the processes should exchange after this step. All processes get the same answer."""
+        """Return whether the processes should exchange their values after this step.
+
+        All get the same answer.
+        """
         return step >= self._next_look
 
     def is_due(self, step: int) -> bool:
@@ -39,7 +42,7 @@ class Pace:
         return self._clock() - self._saved_at >= self._settings.every_seconds
 
     def seconds_per_step(self, step: int) -> float:
-        """Return the average time of a step since the last exchange."""
+        """Return the average seconds of a step since the last exchange."""
         return (self._clock() - self._looked_at) / max(1, step - self._looked_step)
 
     def looked(self, step: int, slowest: float) -> None:

@@ -28,7 +28,7 @@ class Resumed(NamedTuple):
 
     run: Run
     checkpoint: Checkpoint | None
-    """The restored checkpoint, or None."""
+    """The restored checkpoint; None if the run begins anew."""
     damaged: frozenset[Checkpoint]
 
 
@@ -63,7 +63,7 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Run `action`, and retry it after each of PAUSES if storage fails."""
+    """Run `action`, and return its result. If storage fails, retry after each of PAUSES."""
     for pause in PAUSES:
         try:
             return action()

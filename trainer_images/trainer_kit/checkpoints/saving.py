@@ -109,7 +109,7 @@ class Saver:
         return self.newest == checkpoint
 
     def _settle(self) -> None:
-        """Check whether the checkpoint in doubt is published."""
+        """Find out whether the checkpoint in doubt is published, and if so, record it as saved."""
         if self._in_doubt is not None and self._folder.is_published(self._in_doubt):
             self._saved(self._in_doubt)
         self._in_doubt = None

@@ -32,7 +32,7 @@ def encode(tree: object) -> tuple[Any, list[Array]]:
 
 
 def decode(values: Any, arrays: list[Array]) -> Any:
-    """Return the tree that `encode` was given. Raises DamagedError if it is malformed."""
+    """Return the tree from the result of `encode`. Raises DamagedError if the values are malformed."""
     try:
         return _decoded(values, arrays)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
@@ -46,7 +46,7 @@ def write_arrays(file: IO[bytes], arrays: Iterable[Array]) -> None:
 
 
 def read_arrays(file: IO[bytes], count: int) -> list[Array]:
-    """Read this number of arrays. Raises DamagedError."""
+    """Read this number of arrays, and return them. Raises DamagedError."""
     try:
         return [npy.read_array(file, allow_pickle=False) for _ in range(count)]
     except ValueError as error:

@@ -34,12 +34,18 @@ class Channel:
 
     @classmethod
     async def accepted(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Self:
-        """Authenticate an accepted connection. Raises StrangerError if the peer does not know the token."""
+        """Return the channel of an accepted connection.
+
+        Raises StrangerError if the peer does not know the token.
+        """
         return await cls(reader, writer)._authenticated(token, own="launcher", other="instance")
 
     @classmethod
     async def connected(cls, host: str, port: int, token: str) -> Self:
-        """Connect to the launcher. Raises OSError, or StrangerError if it does not know the token."""
+        """Connect to the launcher, and return the channel.
+
+        Raises OSError, or StrangerError if it does not know the token.
+        """
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
         return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")
 
@@ -69,7 +75,10 @@ class Channel:
         await self._send_line(json.dumps(message).encode())
 
     async def receive(self) -> Message:
-        """Receive the next message. Raises EOFError or OSError if the connection has ended."""
+        """Wait for the next message, and return it.
+
+        Raises EOFError or OSError if the connection has ended.
+        """
         message: Message = json.loads(await self._receive_line())
         return message
 

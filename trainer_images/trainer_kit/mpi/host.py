@@ -44,7 +44,7 @@ async def _run_until_done(channel: Channel, orted: str, daemon: Daemon) -> None:
 
 
 async def _reach_launcher(place: Place) -> Channel:
-    """Connect to the launcher, and retry until the meeting's time-out."""
+    """Connect to the launcher, with retries until the meeting's time-out, and return the channel."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + place.meeting.timeout
     pause = FIRST_PAUSE

@@ -41,7 +41,10 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
 
 
 def hostfile_of(place: Place) -> str:
-    """Return a line per host. The hosts have made-up names, so mpirun uses an agent for each host."""
+    """Return the text of mpirun's hostfile.
+
+    The hosts have made-up names, so mpirun uses an agent for each host.
+    """
     return "".join(
         f"{agent.HOST_PREFIX}{instance} slots={slots}\n" for instance, slots in place.hosts.items()
     )

@@ -95,7 +95,10 @@ class Kept:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
-        """Remove a dataset, or the remains that a killed process has left, unless it is in use."""
+        """Remove a dataset, or the remains that a killed process has left, unless it is in use.
+
+        Return whether it is gone.
+        """
         lock = path if _is_partial(path) else self._lock_of(path.name)
         try:
             with _held(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -36,7 +36,7 @@ class Peers:
         return torch.empty(size, dtype=torch.uint8, device=self.group.device)
 
     def send(self, content: Tensor, to: int) -> None:
-        """Send bytes, and return when the tensor may be changed."""
+        """Send the bytes of a tensor, and return when the tensor may be changed."""
         dist.send(content, to)
         self.bytes_sent += content.numel()
 
@@ -46,7 +46,10 @@ class Peers:
         return room
 
     def pass_on(self, outgoing: Tensor | None, incoming: Tensor | None) -> None:
-        """Send to the next rank, and at once receive from the one before, so that a ring cannot deadlock."""
+        """Send to the next rank, and at the same time receive from the rank before.
+
+        So a ring of ranks cannot deadlock.
+        """
         operations = []
         if outgoing is not None:
             operations.append(dist.P2POp(dist.isend, outgoing, (self.rank + 1) % self.size))

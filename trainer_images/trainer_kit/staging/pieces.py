@@ -42,12 +42,12 @@ def size_of(piece: Piece) -> int:
 
 
 def piece_size(total: int, ranks: int) -> int:
-    """Return the bytes of a piece, if this many ranks share `total` bytes."""
+    """Return the number of bytes of a piece, if this many ranks share `total` bytes."""
     return min(PIECE, max(LEAST, -(-total // (_EACH * ranks))))
 
 
 def pieces_of(files: Sequence[File], most: int) -> list[Piece]:
-    """Divide the content of the files, one after the other, into pieces of `most` bytes."""
+    """Divide the content of the files, one after the other, into pieces of at most `most` bytes."""
     pieces: list[Piece] = []
     spans: list[Span] = []
     room = most
@@ -91,7 +91,10 @@ class Source:
         return int(size)
 
     def read(self, piece: Piece) -> bytes:
-        """Read a piece from storage. Raises DataError or StorageError, with the name of the file."""
+        """Return the content of a piece from storage.
+
+        Raises DataError or StorageError, with the path of the file.
+        """
         parts = []
         for name, start, size in piece:
             path = f"{self.folder}/{name}"
@@ -109,7 +112,7 @@ class Source:
 
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
-    """Turn an error of storage into one with the path."""
+    """Turn an error of storage into a DataError or StorageError that names the path."""
     try:
         yield
     except FileNotFoundError as error:

@@ -18,7 +18,7 @@ class Settings:
     folder: Path | None = None
     """A folder of this machine in which staged datasets stay for later jobs; None: they do not stay."""
     most_bytes: int = 100 * _GB
-    """The size of that folder."""
+    """The largest total size in bytes of the datasets in that folder."""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -98,7 +98,7 @@ def _around_the_ring(pieces: Sequence[Piece], read: Read, peers: Peers, arrived:
 
 
 def _one_ahead(read: Read, pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """Read each piece while the one before is sent and written."""
+    """Yield the content of the pieces. Each piece is read while the one before is sent and written."""
     with ThreadPoolExecutor(1, "staging") as reader:
         coming = reader.submit(read, pieces[0]) if pieces else None
         for following in [*pieces[1:], None]:

@@ -32,7 +32,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 
 
 def entry_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """Return the status message of a job in a page, without the program: its command may have 64 KiB."""
+    """Return the status message of a job for a list. It has no program, whose command may take 64 KiB."""
     status = status_of(view)
     status.ClearField("program")
     return status
@@ -108,9 +108,10 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
 
 
 def without_cancelled(serialized: bytes) -> bytes:
-    """Replace the status `cancelled` by `failure`, for clients that do not know it.
+    """Return the serialized status with `failure` in place of `cancelled`, for clients that do not know
+    `cancelled`.
 
-    The message stays the same.
+    The text of the status is not changed.
     """
     status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
@@ -136,9 +137,9 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """Return the pace of each rank that reports one.
+    """Return the pace of each rank that reports one, by the number of the rank.
 
-    If a rank has several processes, the process with the fewest steps counts.
+    If a rank has several processes, its pace is that of the process with the fewest steps.
     """
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}
@@ -161,7 +162,7 @@ def _paces(job: Job) -> dict[int, pb.RankPace]:
 
 
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
-    """Return the progress message. It has the speed only if the job still `goes_on`."""
+    """Return the progress message; None if there is no progress. It has the speed only with `goes_on`."""
     if progress is None:
         return None
     return pb.Progress(

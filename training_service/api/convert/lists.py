@@ -17,7 +17,7 @@ _LONGEST_ID = 18  # digits; ids are shorter
 
 
 def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """Return the filter, the size of the page, and a bound: all jobs of the page have lower ids.
+    """Return the filter, the size of the page, and an id: all jobs of the page have lower ids. None: any id.
 
     Raises InvalidField.
     """

@@ -123,7 +123,7 @@ def request_for(job: Job) -> pb.TrainRequest:
 
 
 def program_of(spec: JobSpec) -> pb.Program | None:
-    """Return the program as submitted; None for a job of an algorithm."""
+    """Return the message of the program that was submitted; None if the job has an algorithm."""
     if spec.program is None:
         return None
     return pb.Program(
@@ -149,6 +149,6 @@ def _pod_options(sent: InstanceOptions) -> pb.PodOptions | None:
 
 
 def annotation_of(message: pb.AnnotateTrainingRequest) -> Annotation:
-    """Return the change of tags and note in a message."""
+    """Return the change of tags and note that the message asks for."""
     note = message.note if message.HasField("note") else None
     return Annotation(tuple(message.add_tags), tuple(message.remove_tags), note)

@@ -19,9 +19,9 @@ def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
 
 
 def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:
-    """Return the message with the artifacts and the origin of the model.
+    """Return the message with the job's artifacts and the origin of its model.
 
-    For each artifact, it says whether the artifact is `fetchable`.
+    The flag of each artifact says whether it can be fetched.
     """
     return pb.GetTrainingArtifactsResponse(
         job_id=job.id,

@@ -49,7 +49,7 @@ def message_of(view: JobView) -> str:
 
 
 def _outlook(outlook: Outlook | None) -> str:
-    """Return a sentence on why a queued job waits, and when it may start."""
+    """Return sentences on why a queued job waits, and when it may start; empty without an outlook."""
     if outlook is None or outlook.reason is Reason.PENDING:
         return ""
     why = f" {SENTENCES[outlook.reason]}"
@@ -65,7 +65,7 @@ def _outlook(outlook: Outlook | None) -> str:
 
 
 def _minute(at: float) -> str | None:
-    """Return the time to the minute, rounded up; None if no datetime can be so late."""
+    """Return the Unix time as text, rounded up to a minute; None if no datetime can be so late."""
     try:
         return datetime.fromtimestamp(math.ceil(at / 60) * 60, UTC).strftime("%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):
@@ -88,9 +88,10 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """Return the summary and the cause.
+    """Return the summary and the cause of a diagnosis.
 
-    If the cause is unknown, return the last line of the evidence, which often names the cause.
+    If the cause is unknown, return the summary and the last line of the evidence, which often names the
+    cause.
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
@@ -108,7 +109,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """Return the reason why the job, or its first waiting rank, is waiting."""
+    """Return a sentence on why the job, or its first rank with a note, waits; empty if no reason is known."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:

@@ -28,7 +28,10 @@ def timestamp(moment: datetime | None) -> Timestamp | None:
 
 
 def moment(field: str, timestamp: Timestamp) -> datetime:
-    """Return the time in UTC. Raises InvalidField if no datetime can be so early or late."""
+    """Return the time of the message in UTC.
+
+    Raises InvalidField for `field` if no datetime can be so early or late.
+    """
     try:
         return timestamp.ToDatetime(UTC)
     except (ValueError, OverflowError) as error:
@@ -39,7 +42,7 @@ def moment(field: str, timestamp: Timestamp) -> datetime:
 
 
 def time_of(at: float) -> datetime | None:
-    """Return the time; None if no datetime can be so late."""
+    """Return the time of a Unix time, in UTC; None if no datetime can be so late."""
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError, OSError):

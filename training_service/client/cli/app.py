@@ -73,7 +73,10 @@ class Trainctl(TyperGroup):
 
 
 def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
-    """Add options of the group to the commands in it and in its subgroups. Let the help of commands wrap."""
+    """Add the options to the commands and to the commands of subgroups.
+
+    Join the lines of their help texts.
+    """
     for command in commands.values():
         command.help = _unwrapped(command.help or "")
         command.params += [_repeated(option) for option in options]
@@ -87,7 +90,10 @@ def _unwrapped(text: str) -> str:
 
 
 def _repeated(option: Any) -> Any:
-    """Copy a global option for a command, where it overrides the value given to the group."""
+    """Return a copy of a global option for a command.
+
+    Its value replaces a value that was given before the command.
+    """
 
     def override(context: typer.Context, _parameter: Any, value: Any) -> None:
         if value is not None:

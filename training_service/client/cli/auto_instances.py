@@ -33,7 +33,7 @@ class Wish:
     prices: Prices
     metric: str
     enough: int
-    """The number of values of the metric after which each job of the study is ended."""
+    """Each job of the study is cancelled after this many values of the metric."""
     folder: Path
     every: float
 
@@ -49,7 +49,7 @@ class Decision:
 
 
 def decide(session: Session, algorithm: str, wish: Wish, job: Mapping[str, Any]) -> Decision:
-    """Run the study or continue it, print its findings, and return the number of instances that pays.
+    """Run the study or continue it, print its findings, and return the decision for the job.
 
     `job` has the settings that the study's trials share with the job. Raises BadParameter if the folder has
     another study, and FailedPrecondition if the study found nothing.
@@ -97,7 +97,7 @@ def _found(series: Series, wish: Wish) -> int:
 
 
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
-    """Create the folder, unless it has this very study."""
+    """Create the folder of the study. Keep it if it has the same study already."""
     try:
         record, history = sweeping.read(wish.folder)
     except NotFound:

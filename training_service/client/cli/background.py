@@ -42,7 +42,7 @@ class BackgroundService:
     """The background service of this user, which trainctl starts and stops."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
-        """`address` is on this machine."""
+        """`address` is an address of this machine."""
         self.address = address
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         self._data = Path(home) / "training-service"
@@ -51,10 +51,12 @@ class BackgroundService:
         self.log = self._folder / "service.log"
 
     def is_wanted(self, connection: Connection) -> bool:
-        """Return whether a call would fail only because no service was started.
+        """Return whether a background service is needed, since none runs and the caller has asked for no
+        other one.
 
-        A caller that gives another address, files of TLS or a token wants a certain service. While another
-        command starts the service, this waits: the service listens before it has written the token.
+        A caller that gives another address, files of TLS or a token uses a certain service. While another
+        command starts the service, this method waits, since the service listens before it has written the
+        token.
         """
         if connection != Connection(self.address):
             return False
@@ -65,9 +67,10 @@ class BackgroundService:
         return not (has_token or self.address in stored_tokens())
 
     def start(self) -> int | None:
-        """Start a service, and wait until it answers. Return its pid, or None if another has started one.
+        """Start a service, and wait until it answers.
 
-        Raises Unavailable with the end of its log if it does not start.
+        Return its pid; None if another command has started one. If the service does not start, raises
+        Unavailable with the end of the service's log.
         """
         try:
             with self._locked():
@@ -113,7 +116,8 @@ class BackgroundService:
                 while process.poll() is None and time.monotonic() < end:
                     with suppress(grpc.FutureTimeoutError):
                         ready.result(timeout=_LOOK_SECONDS)
-                        # Another program may have taken the port meanwhile; then this service ends by itself.
+                        # The answer may come from another program that has taken the port. In that case, our
+                        # process ends by itself.
                         if process.poll() is None:
                             return process.pid
             finally:
@@ -130,7 +134,7 @@ class BackgroundService:
         ]
 
     def _await_start(self) -> None:
-        """Wait until no other command of this user starts the service."""
+        """If another command of this user is starting the service, wait until it has done so."""
         with suppress(OSError):  # without the folder, no command starts a service
             if (self._folder / "lock").exists():
                 with self._locked():
@@ -145,7 +149,7 @@ class BackgroundService:
         return True
 
     def _process(self) -> tuple[int, int] | None:
-        """Return the pid of the service and an open pidfd; None if none runs."""
+        """Return the pid of the background service and an open pidfd; None if no such service runs."""
         try:
             pid, start = map(int, self._record.read_text().split())
             handle = os.pidfd_open(pid)
@@ -175,7 +179,10 @@ class BackgroundService:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the service, which runs in another folder than this command."""
+    """Return the environment for the service.
+
+    The path of its configuration is absolute, since it runs in another folder.
+    """
     environment = dict(os.environ)
     if file := environment.get(_CONFIG_VARIABLE):
         environment[_CONFIG_VARIABLE] = str(Path(file).absolute())

@@ -21,9 +21,9 @@ _START_OR_FIND = (
 
 @contextmanager
 def errors_reported() -> Iterator[None]:
-    """Print errors of the client in the block and exit with their exit code.
+    """If the block raises an error of the client, print it and exit with its exit code.
 
-    An error that is a bug of trainctl is raised further, with its traceback.
+    An error that is a bug of trainctl is not caught, so it is shown with its traceback.
     """
     try:
         try:
@@ -53,7 +53,9 @@ def explanation(error: TrainingServiceError) -> str:
 
 
 def _drop_output() -> None:
-    """Send buffered output to /dev/null: the reader is gone, and closing standard output would fail again."""
+    """Send buffered output to /dev/null: after the reader of the pipe has gone, closing standard output
+    would fail.
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -26,7 +26,7 @@ def follow(session: Session, client: TrainingClient, job: int) -> None:
 
 @contextmanager
 def detach_on_interrupt(session: Session, job: int) -> Iterator[None]:
-    """On Ctrl-C in the block, exit and print how to follow the job again; the job continues."""
+    """On Ctrl-C in the block, print how to follow the job again, and exit. The job continues."""
     try:
         yield
     except KeyboardInterrupt:

@@ -30,12 +30,12 @@ OTHERS: Final = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class LiveQueue:
-    """The queue of a service at one time, which is the beginning of the simulation."""
+    """The queue of a service at one time, from which a simulation starts."""
 
     jobs: list[TraceJob]
     cluster: Cluster
     unknown: int
-    """The number of jobs of unknown length."""
+    """The number of jobs whose run time is not known."""
     omitted: int
     """The number of waiting jobs that the service has left out."""
 
@@ -46,7 +46,7 @@ class LiveQueue:
 
 
 def live_queue(snapshot: pb.GetQueueSnapshotResponse, assumed: float) -> LiveQueue:
-    """Return the queue of a service. Jobs of unknown length run for `assumed` seconds."""
+    """Return the queue of a service for a simulation. Jobs of unknown length run for `assumed` seconds."""
     begin = _seconds(snapshot.taken_at)
     shapes = [tuple(Part(part.count, dict(part.each)) for part in shape.parts) for shape in snapshot.shapes]
     jobs = [_job(each, shapes[each.shape], begin, assumed) for each in snapshot.jobs]
@@ -77,7 +77,7 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         allocation = Allocation(flavor=job.flavor, trainers=job.trainers, nodes=nodes)
         saved_at = min(0.0, _seconds(job.saved_at) - begin) if job.HasField("saved_at") else None
         begun = Begun(at, allocation, saved_at)
-        while at + length <= 0:  # it runs longer than expected: double its length, as the planner does
+        while at + length <= 0:  # longer than expected: double the expected length, as the planner does
             length *= 2
     if job.HasField("promised_start"):
         promise = Promise(_seconds(job.promised_start) - begin, job.flavor)

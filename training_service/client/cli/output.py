@@ -1,8 +1,8 @@
 """Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
-A command passes a message and two functions, one that formats it as a line and one that draws it. This module
-chooses between them. With --quiet, it writes only the value that a script needs: the id of the job, or the
-result of the function `brief` if the command passes one.
+A command passes a message and two functions: `line` formats the message as a line, and `drawn` returns it as
+a Rich object. This module chooses between them. With --quiet, it writes only the value that a script needs:
+the id of the job, or the result of the function `brief` if the command passes one.
 """
 
 import logging
@@ -33,7 +33,7 @@ M = TypeVar("M", bound=Message | Entry)
 
 
 class Form(Enum):
-    """The form of results."""
+    """The form in which results are written."""
 
     JSON = auto()
     PLAIN = auto()
@@ -43,7 +43,7 @@ class Form(Enum):
 
 
 class Output:
-    """Standard output in one form."""
+    """Writes results to standard output in one form."""
 
     def __init__(self, *, json: bool, quiet: bool = False) -> None:
         """With `quiet`, no notes are written and, unless `json` is set, only brief results."""
@@ -79,7 +79,7 @@ class Output:
         drawn: Callable[[Iterable[M]], RenderableType],
         brief: Callable[[M], str] | None = None,
     ) -> None:
-        """Write many messages: as a table, or line by line as they arrive."""
+        """Write many messages, as a table on a terminal, or line by line as they arrive."""
         if self.form is Form.TERMINAL:
             self._console.print(drawn(messages))
         else:
@@ -90,10 +90,11 @@ class Output:
     def updating(
         self, line: Callable[[M], str], drawn: Callable[[M], RenderableType]
     ) -> Iterator[Callable[[M], None]]:
-        """Yield a function that replaces the shown message.
+        """Yield a function that shows a message in place of the previous one.
 
-        A terminal draws the last message several times a second, so that clocks advance. Plain output gets a
-        line for each message whose line differs from the previous one. With --quiet nothing is written.
+        On a terminal, the last message is drawn several times a second, so that clocks advance. Plain output
+        gets a line for each message whose line differs from the previous one. With --quiet nothing is
+        written.
         """
         if self.form is Form.TERMINAL:
             yield from self._drawing(drawn)
@@ -118,7 +119,10 @@ class Output:
 
     @contextmanager
     def drawing(self, drawn: Callable[[], RenderableType]) -> Iterator[None]:
-        """Draw on a terminal during the block, several times a second. Other forms show nothing."""
+        """During the block, draw the result of `drawn` on a terminal several times a second.
+
+        Other forms show nothing.
+        """
         if self.form is not Form.TERMINAL:
             yield
             return
@@ -158,7 +162,7 @@ class Output:
         if self.form is Form.QUIET:
             line = brief or _brief(line)
         text = as_json(message) if self.form is Form.JSON else line(message)
-        if text:  # empty: there is nothing to list
+        if text:  # it is empty if there is nothing to list
             self.pass_through(text + "\n")
 
 
@@ -175,7 +179,9 @@ def as_json(message: Message | Entry) -> str:
 
 
 def _brief(line: Callable[[M], str]) -> Callable[[M], str]:
-    """Return a function that writes the id of a message's job; for other messages `line`."""
+    """Return a function that returns the job id of a message, or the result of `line` if the message has
+    no job.
+    """
 
     def written(message: M) -> str:
         job = getattr(message, "job_id", None)
@@ -185,7 +191,7 @@ def _brief(line: Callable[[M], str]) -> Callable[[M], str]:
 
 
 def silent(_message: object) -> str:
-    """Write nothing: for results that --quiet leaves out."""
+    """Return no text, for results that --quiet leaves out."""
     return ""
 
 
@@ -203,7 +209,7 @@ class Remarks(logging.Handler):
         self._is_quiet = is_quiet
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record. With --quiet only warnings and errors."""
+        """Print the record. With --quiet, print it only if it is a warning or an error."""
         if record.levelno >= logging.WARNING or not self._is_quiet():
             remark(record.getMessage())
 
@@ -215,10 +221,10 @@ class _Console(Console):
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    """Return whether to draw.
+    """Return whether output to the stream should be drawn, as on a terminal.
 
-    Rich's own rule also obeys FORCE_COLOR. CI systems set that for everything, so `$(trainctl submit …)`
-    would get terminal output there.
+    Rich's own rule also obeys FORCE_COLOR. CI systems set this variable for all commands, so `$(trainctl
+    submit …)` would get terminal output there.
     """
     if os.environ.get("TERM") in ("dumb", "unknown"):
         return False

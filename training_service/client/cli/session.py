@@ -43,11 +43,13 @@ class Session:
         return Output(json=self.json, quiet=self.quiet)
 
     def command(self, words: str) -> str:
-        """Return a trainctl command for the same service, to suggest to the user."""
+        """Return the trainctl command with these words and the options for the same service, to suggest to
+        the user.
+        """
         return f"{shlex.join(['trainctl', *self._options()])} {words}"
 
     def _options(self) -> list[str]:
-        """Return the options that select the same service; none for the default service."""
+        """Return the global options that select the session's service; none for the default service."""
         mine = self.connection
         options = [] if mine.address == connection().address else ["-a", mine.address]
         default = connection(mine.address)  # the default of TLS depends on the address

@@ -15,7 +15,9 @@ from training_service.client.sweeps.settings import checked
 def create(
     file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str, project: Callable[[], str]
 ) -> Path:
-    """Create the folder of a new sweep. Options override the file. `project` returns the project of its jobs.
+    """Create the folder of a new sweep, and return it. Options in `given` override the file.
+
+    `project` returns the project of the sweep's jobs.
 
     Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created.
     """
@@ -38,7 +40,10 @@ def create(
 
 
 def find(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
-    """Return the folder of an existing sweep, given that folder or the sweep's file. Raises BadParameter."""
+    """Return the folder of an existing sweep.
+
+    `what` is this folder, or the sweep's file. Raises BadParameter.
+    """
     if given:
         raise typer.BadParameter(
             f"the settings of an existing sweep cannot be changed; omit {', '.join(given)}"
@@ -64,6 +69,6 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop values that are None, and empty tables."""
+    """Return the values without those that are None, and without empty tables, at all levels."""
     inner = {key: without_empty(v) if isinstance(v, dict) else v for key, v in values.items()}
     return {key: value for key, value in inner.items() if value is not None and value != {}}

@@ -29,7 +29,7 @@ from training_service.client.sweeps.runner import Runner
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one run of a sweep. None means the sweep's own setting."""
+    """The limits of one run of a sweep. If a limit is None, the sweep's own setting applies."""
 
     at_once: int | None
     max_failures: int | None
@@ -43,7 +43,7 @@ class Limits:
 
 
 def project_of(session: Session) -> str:
-    """Return the project in which the session submits; empty if the service does not name it.
+    """Return the project in which the session submits jobs; empty if it is unknown.
 
     A sweep keeps its project: another caller, or the same caller with other roles, may have another default
     project.
@@ -87,7 +87,7 @@ def cancel_sweep(session: Session, path: Path) -> None:
 
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
-    """Show all trials, the best first; write a plot to `to` if given."""
+    """Show all trials, the best first. If `to` is given, write a plot to this file."""
     record, history = read(path)
     settings = record.settings
     trials = ranked(history.trials, highest_first=settings.objective.direction == "maximize")
@@ -122,7 +122,9 @@ def show_best(session: Session, path: Path) -> None:
 
 
 def outcome(path: Path) -> ExitCode:
-    """Return OK if all trials were made and at least one is complete."""
+    """Return the exit code of a sweep: OK if all trials were made and at least one is complete, or else
+    JOB_FAILED.
+    """
     record, history = read(path)
     made_all = len(history.trials) == total_trials(record.settings)
     any_complete = any(trial.state == "complete" for trial in history.trials)
@@ -157,14 +159,14 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
 
 
 def _print_event(session: Session, runner: Runner, record: Record, event: Event) -> None:
-    """Print the important events if no table shows them."""
+    """Print an event if it is important and no table shows it."""
     if session.output.form is not Form.TERMINAL and isinstance(event, Submitted | Ended):
         session.output.note(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
 
 
 @contextmanager
 def _resume_hint(session: Session, path: Path, runner: Runner) -> Iterator[None]:
-    """Say how to resume the sweep if the block is interrupted or fails. The jobs of the sweep continue."""
+    """If the block is interrupted or fails, say how to resume the sweep. Its jobs continue."""
     folder = shlex.quote(str(path))
     resume = session.command(f"sweep {folder} --resume")
     try:

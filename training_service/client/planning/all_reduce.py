@@ -19,10 +19,10 @@ LIBRARY = "library"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The seconds of a step for summing the gradients."""
+    """The time that a step takes to sum the gradients, in seconds, for each algorithm."""
 
     sent: float
-    """Bytes of the gradients."""
+    """The bytes of the gradients that are summed."""
     buckets: int
     alone: Mapping[str, float]
     """The time of each algorithm, without any computation."""
@@ -54,7 +54,10 @@ def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison
 
 
 def _algorithms(cluster: Cluster, n: int, sent: float, buckets: int) -> dict[str, tuple[float, float]]:
-    """Return the seconds of latencies and the seconds of bytes, by algorithm."""
+    """Return, by algorithm, the seconds that come from latencies, and the seconds that come from bytes.
+
+    `n` is the number of ranks, and `sent` the bytes of the gradients in all `buckets`.
+    """
     ring = _ring(cluster, n, 1, sent, buckets)
     return {
         LIBRARY: ring,  # gloo and NCCL use a ring for large sums
@@ -71,7 +74,10 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of exchanges over halved distances; ranks beyond a power of two send all bytes."""
+    """Return the times of exchanges over halved distances.
+
+    Ranks beyond the largest power of two send all bytes.
+    """
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
     while distance:
@@ -85,13 +91,13 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of a tree in each machine, and a ring with one rank of each machine."""
+    """Return the times of sums by a tree in each machine, and by a ring of one rank of each machine."""
     node = min(n, cluster.per_machine)
     machines = math.ceil(n / node)
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
     depth = math.ceil(math.log2(node)) if node > 1 else 0
     latencies, seconds = 2 * depth * latency, 2 * depth * sent / bandwidth
-    if machines > 1:  # the rank has the links of its machine alone
+    if machines > 1:  # this rank alone uses the links of its machine
         outer = min(cluster.inner_bandwidth, cluster.outer_bandwidth) * cluster.link_efficiency
         latencies += 2 * (machines - 1) * cluster.outer_latency
         seconds += 2 * (machines - 1) / machines * sent / outer
@@ -99,7 +105,7 @@ def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[
 
 
 def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of rings in rows and columns of the squarest grid."""
+    """Return the times of rings in the rows and columns of a grid of ranks that is as square as possible."""
     rows = max(rows for rows in range(1, math.isqrt(n) + 1) if n % rows == 0)
     columns = n // rows
     row = _ring(cluster, columns, 1, sent, buckets)
@@ -108,7 +114,9 @@ def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, 
 
 
 def parameters(training: Training, cluster: Cluster, choice: Choice) -> dict[str, str]:
-    """Return the parameters of `language-model` that choose the algorithm; none for the library's."""
+    """Return the parameters of `language-model` that select the best algorithm; none if it is the
+    library's own.
+    """
     comparison = compared(training, cluster, choice)
     if comparison is None or comparison.best == LIBRARY:
         return {}

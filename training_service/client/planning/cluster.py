@@ -48,13 +48,13 @@ class Cluster:
     machines: int = 1
     per_machine: int = 1
     inner_bandwidth: float = 300e9
-    """Bandwidth of a device to others of its machine, one direction."""
+    """Bandwidth from a device to the other devices of its machine, in one direction."""
     inner_latency: float = 5e-6
     outer_bandwidth: float = 12.5e9
-    """Bandwidth of a machine to others, all its links together, one direction."""
+    """Bandwidth from a machine to other machines, of all its links together, in one direction."""
     outer_latency: float = 20e-6
     host_bandwidth: float = 25e9
-    """Bandwidth of a device to the memory of its host."""
+    """Bandwidth from a device to the memory of its host."""
     layer_overhead: float = 0.0
     """Seconds that the passes of a layer take for each micro-batch, however small: to start its operations.
 
@@ -81,7 +81,8 @@ class Cluster:
         return self.machines * self.per_machine
 
     def link(self, size: int, stride: int) -> tuple[float, float]:
-        """Return latency and bandwidth of a group of `size` devices that are `stride` apart.
+        """Return the latency and the bandwidth between devices in a group: `size` devices, each `stride`
+        after the last.
 
         Devices are numbered machine by machine. A group with several devices in each machine uses the share
         of the machine's links that belongs to all of them.
@@ -94,12 +95,15 @@ class Cluster:
 
 
 def gathering(size: int, sent: float, latency: float, bandwidth: float) -> float:
-    """Return the seconds of an all-gather or a reduce-scatter. `sent` is the bytes of all parts together."""
+    """Return the seconds of an all-gather or a reduce-scatter among `size` devices.
+
+    `sent` is the number of bytes of all parts together.
+    """
     if size == 1:
         return 0.0
     return math.log2(size) * latency + (size - 1) / size * sent / bandwidth
 
 
 def all_reduce(size: int, sent: float, latency: float, bandwidth: float) -> float:
-    """Return the seconds of an all-reduce of `sent` bytes."""
+    """Return the seconds of an all-reduce of `sent` bytes among `size` devices."""
     return 2 * gathering(size, sent, latency, bandwidth)

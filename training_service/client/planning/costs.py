@@ -25,7 +25,7 @@ STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
 RECOMPUTATIONS = ("none", "full")
 OFFLOADS = ("none", "optimizer", "activations")
 PRECISIONS = {"fp32": 4, "bf16": 2, "fp16": 2}
-"""Bytes of a number in the passes."""
+"""The bytes of one number in the passes."""
 MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
 """Numbers in fp32 that an optimizer keeps for each parameter."""
 
@@ -36,7 +36,7 @@ class Training:
 
     model: Model
     batch: int
-    """Examples of a step of all ranks."""
+    """The number of examples of a step, on all ranks together."""
     precision: str = "bf16"
     optimizer: str = "adam"
 
@@ -51,15 +51,15 @@ class Training:
 
     @property
     def number(self) -> int:
-        """Bytes of a number in the passes."""
+        """The bytes of one number in the passes."""
         return PRECISIONS[self.precision]
 
     @property
     def states(self) -> tuple[int, int, int]:
         """Bytes of a parameter, of its gradient, and of its optimizer's state.
 
-        With bf16 or fp16, gradients are added in fp32, and the optimizer keeps a copy of parameters in fp32:
-        2 + 4 + 12 for Adam, as in Megatron-LM (its documentation of the distributed optimizer).
+        With bf16 or fp16, gradients are added in fp32, and the optimizer keeps a copy of the parameters in
+        fp32: 2 + 4 + 12 for Adam, as in Megatron-LM (its documentation of the distributed optimizer).
         """
         mixed = self.number < 4
         return self.number, 4, 4 * MOMENTS[self.optimizer] + (4 if mixed else 0)
@@ -79,9 +79,9 @@ class Layout:
     context: int = 1
     pipeline: int = 1
     micro_batches: int = 1
-    """Parts of the examples of a data rank, one after the other."""
+    """The number of micro-batches into which the examples of a data rank are divided."""
     stages: int = 1
-    """Stages of the pipeline on each of its ranks."""
+    """The number of stages on each pipeline rank."""
     strategy: str = "ddp"
     recomputation: str = "none"
     sequence_parallel: bool = False
@@ -95,7 +95,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The parts of a step's time, in seconds, for the rank that takes longest. They add up to its time."""
+    """The parts of a step's time in seconds, for the rank that takes longest.
+
+    Their sum is the step's time.
+    """
 
     work: float
     recomputed: float
@@ -103,9 +106,9 @@ class Time:
     context: float
     bubble: float
     pipeline: float
-    """Transfers between stages."""
+    """Transfers between stages that passes do not hide."""
     data: float
-    """Traffic of data ranks that is not hidden behind passes."""
+    """Traffic of data ranks that passes do not hide."""
     offload: float
 
     @property
@@ -124,23 +127,23 @@ class Time:
 
     @property
     def communication(self) -> float:
-        """Seconds in transfers that are not hidden."""
+        """Seconds of all transfers between ranks that passes do not hide."""
         return self.tensor + self.context + self.pipeline + self.data
 
 
 def layers_of_rank(model: Model, layout: Layout) -> int:
-    """Return the layers of the pipeline rank that has the most."""
+    """Return the number of layers of the pipeline rank that has the most."""
     return layout.stages * -(-model.layers // (layout.pipeline * layout.stages))
 
 
 def least_states(training: Training, offload: str) -> float:
-    """Return the least bytes that all devices together hold, in any layout."""
+    """Return the bytes that all devices together hold at least, in any layout with this offload."""
     weight, gradient, state = training.states
     return training.model.parameters * (weight + gradient + (0 if offload == "optimizer" else state))
 
 
 def memory(training: Training, layout: Layout) -> float:
-    """Return the bytes that the rank with the most memory needs, without the reserve."""
+    """Return the bytes that the rank needs which needs the most, without the reserve."""
     model, at = training.model, layout
     ends = model.embedding_parameters + model.positions * model.width
     if at.pipeline == 1 and not model.tied:
@@ -159,7 +162,9 @@ def memory(training: Training, layout: Layout) -> float:
 
 
 def _in_flight(at: Layout) -> float:
-    """Return the micro-batches whose activations the first rank holds: SC 2021, section 2.2."""
+    """Return the number of micro-batches whose activations the first rank holds at once (SC 2021, section
+    2.2).
+    """
     if at.pipeline == 1:
         return 1.0
     more = 1 + (at.pipeline - 1) / (at.pipeline * at.stages) if at.stages > 1 else 1.0
@@ -167,7 +172,9 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return the bytes of a micro-batch that each layer keeps, that one layer needs, and of its scores."""
+    """Return the bytes of a micro-batch's activations: kept by each layer, needed by one layer, and of its
+    scores.
+    """
     return _activation_bytes(
         training,
         *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
@@ -197,7 +204,7 @@ def _states(training: Training, at: Layout, parameters: float) -> float:
             return parameters * (weight + gradient + state)
         case "zero1":
             return parameters * (weight + gradient + state / ranks)
-        case "zero2":  # several micro-batches add up whole gradients
+        case "zero2":  # with several micro-batches, each rank adds up whole gradients
             gradients = gradient / ranks if at.micro_batches == 1 else gradient
             return parameters * (weight + gradients + state / ranks)
         case "shard_grad_op":  # a rank gathers all weights within a step
@@ -207,7 +214,7 @@ def _states(training: Training, at: Layout, parameters: float) -> float:
 
 
 def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
-    """Return the time of a step."""
+    """Return the parts of a step's time."""
     at, model = layout, training.model
     work, recomputed, tensor, context = _passes(
         training,
@@ -217,7 +224,8 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # A stage with the head gets fewer layers, so its work is the mean, or that of the largest stage.
+    # The stage with the head gets fewer layers. So the work of a rank is the mean, or that of the most
+    # layers.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
@@ -234,7 +242,7 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
 
 
 def _tokens(training: Training, at: Layout) -> float:
-    """Return the tokens of a rank's micro-batch."""
+    """Return the number of tokens of a rank's micro-batch."""
     return training.batch / (at.data * at.micro_batches) * training.model.sequence / at.context
 
 
@@ -242,7 +250,11 @@ def _tokens(training: Training, at: Layout) -> float:
 def _passes(
     training: Training, cluster: Cluster, parts: int, tensor: int, context: int, again: bool
 ) -> tuple[float, float, float, float]:
-    """Return the seconds of a layer and a micro-batch: passes, recomputation, tensor and context ranks."""
+    """Return the seconds of a layer for a micro-batch: passes, recomputation, traffic of tensor ranks, of
+    context ranks.
+
+    `parts` is the number of micro-batches of all data ranks; with `again`, the forward pass is repeated.
+    """
     model = training.model
     examples = training.batch / parts
     tokens = examples * model.sequence / context

@@ -32,12 +32,12 @@ class Model:
     width: int
     heads: int
     sequence: int
-    """Tokens of an example."""
+    """The number of tokens of an example."""
     vocabulary: int = 50_257
     key_value_heads: int = 0
-    """Heads of keys and values; by default `heads`."""
+    """The number of heads of keys and values; by default `heads`."""
     head_size: int = 0
-    """Numbers of a head; by default `width` / `heads`."""
+    """The number of components of a head; by default `width` / `heads`."""
     inner: int = 0
     """The width of the feed-forward part; by default 4 `width`."""
     gated: bool = False
@@ -47,7 +47,7 @@ class Model:
     causal: bool = True
     """Whether a token attends to earlier tokens only, which halves the operations of attention."""
     positions: int = 0
-    """Learned positions; 0 if positions have no parameters."""
+    """The number of learned positions; 0 if positions have no parameters."""
 
     def __post_init__(self) -> None:
         """Check the sizes. Raises ValueError, which names the size."""
@@ -68,12 +68,12 @@ class Model:
 
     @cached_property
     def key_value_width(self) -> int:
-        """How many numbers the keys of a token have in all; its values have as many."""
+        """The number of components of a token's keys in all heads together. The values have as many."""
         return (self.key_value_heads or self.heads) * self._head_size
 
     @cached_property
     def query_width(self) -> int:
-        """How many numbers the queries of a token have in all."""
+        """The number of components of a token's queries in all heads together."""
         return self.heads * self._head_size
 
     @cached_property
@@ -87,18 +87,18 @@ class Model:
 
     @cached_property
     def layer_parameters(self) -> int:
-        """Parameters of a layer: its matrices and norms."""
+        """The number of parameters of a layer: its matrices and norms."""
         attention = 2 * self.width * (self.query_width + self.key_value_width)
         return attention + (3 if self.gated else 2) * self.width * self.feed_forward + 2 * self.width
 
     @cached_property
     def embedding_parameters(self) -> int:
-        """Parameters of the embedding. An untied head has as many."""
+        """The number of parameters of the embedding. An untied head has as many."""
         return self.vocabulary * self.width
 
     @cached_property
     def parameters(self) -> int:
-        """Parameters of the whole model."""
+        """The number of parameters of the whole model."""
         ends = self.embedding_parameters * (1 if self.tied else 2) + self.positions * self.width
         return self.layers * self.layer_parameters + ends
 
@@ -122,12 +122,13 @@ class Model:
         return 3.0 * forward * batch * self.sequence
 
     def layer_activations(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Return the numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
+        """Return how many numbers a layer keeps per token for its backward pass, on one of `tensor` tensor
+        ranks.
 
-        The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a
-        GPT, these are 16 vectors of the width (32 of their 34 bytes). Four of these vectors, the inputs of
-        norms and matrices, are divided only with sequence parallelism. A gated feed-forward part keeps the
-        inputs and the output of its gate.
+        The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a GPT,
+        these are 16 vectors of the width (32 of their 34 bytes). Four of these vectors, the inputs of norms
+        and matrices, are divided only with sequence parallelism. A gated feed-forward part keeps the inputs
+        and the output of its gate.
         """
         whole = 4.0 * self.width
         divided = (

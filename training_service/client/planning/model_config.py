@@ -14,9 +14,9 @@ from training_service.client.planning.model import Model
 
 GPT2 = ("gpt2", "gpt_bigcode", "gptj", "codegen")
 PLAIN = ("bert", "roberta", "gpt_neox", "opt", "bloom", "phi", "falcon")
-"""Two matrices in the feed-forward part."""
+"""Families with two matrices in the feed-forward part."""
 GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "olmo", "olmo2", "cohere")
-"""Three matrices: SwiGLU or GeGLU."""
+"""Families with three matrices in the feed-forward part: SwiGLU or GeGLU."""
 FAMILIES = (*GPT2, *PLAIN, *GATED)
 
 _NAMES: Mapping[str, Sequence[str]] = {
@@ -40,7 +40,9 @@ _TOLERANCE = 0.1
 
 
 def read(path: Path, *, sequence: int | None = None) -> Model:
-    """Read a `config.json`. `sequence`: tokens of an example, by default the longest that the file allows.
+    """Return the model that a `config.json` describes.
+
+    `sequence` is the number of tokens of an example; by default, it is the largest that the file allows.
 
     An index of weights beside the file (`model.safetensors.index.json`) must agree with it.
 
@@ -53,7 +55,7 @@ def read(path: Path, *, sequence: int | None = None) -> Model:
 
 
 def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) -> Model:
-    """Return the model of a parsed `config.json`. `where` names it in errors. Raises ValueError."""
+    """Return the model of a parsed `config.json`. `where` names the file in errors. Raises ValueError."""
     family = document.get("model_type")
     if family not in FAMILIES:
         problem = (
@@ -107,7 +109,10 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> int:
-    """Return the first of these fields that is set, or 0."""
+    """Return the first of these fields that is set; 0 if none is.
+
+    Raises ValueError if it is `needed` or not a size.
+    """
     for name in names:
         value = document.get(name)
         if value is None:
@@ -121,7 +126,9 @@ def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed:
 
 
 def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
-    """Compare the parameters with an index of weights beside the file."""
+    """Raise ValueError if an index of weights beside the file has another number of parameters than the
+    model.
+    """
     index = path.with_name("model.safetensors.index.json")
     size_of_number = _SIZES_OF_NUMBERS.get(str(document.get("torch_dtype") or document.get("dtype")))
     if size_of_number is None or not index.is_file():

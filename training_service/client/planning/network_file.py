@@ -13,7 +13,7 @@ FORMAT = "network/1"
 
 @dataclass(frozen=True)
 class Links:
-    """Latency in seconds and bandwidth in bytes a second."""
+    """The latency of links in seconds, and their bandwidth in bytes a second."""
 
     latency: float
     bandwidth: float
@@ -21,7 +21,10 @@ class Links:
 
 @dataclass(frozen=True)
 class Network:
-    """The measured links within machines and between them; None if no pair of the kind was measured."""
+    """The measured links within machines (`inner`) and between machines (`outer`).
+
+    None: no such pair was measured.
+    """
 
     inner: Links | None
     outer: Links | None

@@ -50,7 +50,10 @@ def words(layout: Layout) -> str:
 
 
 def parameters(training: Training, layout: Layout) -> dict[str, str]:
-    """Return the parameters of `language-model` that select a layout of this model, without defaults."""
+    """Return the parameters of `language-model` that select this layout.
+
+    Parameters with their default are left out.
+    """
     model = training.model
     found = {
         "LAYERS": str(model.layers),
@@ -81,7 +84,7 @@ def parameters(training: Training, layout: Layout) -> dict[str, str]:
 
 
 def differences(model: Model) -> str:
-    """Say how the model differs from the GPT that `language-model` trains; "" if it does not.
+    """Return sentences on how the model differs from the GPT that `language-model` trains; "" if it does not.
 
     The rules are the same as in language_model/model.py and layout.py, which the client does not have.
     """
@@ -110,7 +113,7 @@ def differences(model: Model) -> str:
 
 
 def verdict(decision: Decision) -> str:
-    """Say what to do."""
+    """Return a sentence that says how many devices to use, and with which layout."""
     layout = decision.best.layout
     if layout.devices == 1:
         return "The training fits one device: stay there."
@@ -154,7 +157,11 @@ def _of_memory(training: Training, cluster: Cluster, decision: Decision) -> Iter
 
 
 def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator[str]:
-    """Compare the pipeline with a single stage for the same batch, as if one device had enough memory."""
+    """Yield a sentence that compares a pipeline with a single stage for the same batch; nothing without a
+    pipeline.
+
+    The comparison assumes that one device has enough memory.
+    """
     k, m, v = best.layout.pipeline, best.layout.micro_batches, best.layout.stages
     if k == 1:
         return
@@ -198,7 +205,11 @@ def _compared(few: Choice, many: Choice, least_gain: float) -> str:
 
 
 def runner_up(decision: Decision) -> Choice | None:
-    """Return the second-best choice: another shape on as many devices, or else another number of devices."""
+    """Return the second-best choice: another shape on as many devices, or else the best on another number of
+    devices.
+
+    None: there is no other choice.
+    """
     if len(decision.at_best) > 1:
         return decision.at_best[1]
     used = decision.best.layout.devices
@@ -207,7 +218,7 @@ def runner_up(decision: Decision) -> Choice | None:
 
 
 def rejected(best: Choice, other: Choice) -> str:
-    """Say why a choice is not the best one."""
+    """Return a text on why the choice `other` is not the best one."""
     if other.step < best.step:
         used = other.layout.devices
         return f"{best.step / other.step:.2f} x as fast, but on {used} devices, which do not add enough"

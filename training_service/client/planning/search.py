@@ -16,7 +16,7 @@ MOST_CONTEXT_RANKS = 64
 
 @dataclass(frozen=True)
 class Limits:
-    """The choices that the search may make."""
+    """The strategies, recomputations and offloads that the search may choose."""
 
     strategies: tuple[str, ...] = costs.STRATEGIES
     recomputations: tuple[str, ...] = costs.RECOMPUTATIONS
@@ -26,7 +26,7 @@ class Limits:
     """Whether sequences may be divided among ranks for attention, too. No algorithm of ours does it."""
 
     def __post_init__(self) -> None:
-        """Check the choices. Raises ValueError, which names them."""
+        """Raise ValueError if a value is unknown. The message names the allowed values."""
         for name in ("strategies", "recomputations", "offloads"):
             allowed = getattr(costs, name.upper())
             for value in getattr(self, name):
@@ -40,7 +40,7 @@ class Choice:
 
     layout: Layout
     memory: float
-    """Bytes of the device that needs the most."""
+    """The bytes that the device needs which needs the most."""
     time: Time
 
     @property
@@ -56,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """The best layouts of each number of devices that was tried, and the one to use."""
+    """The fastest layouts for each number of devices that was tried, and the layout to use."""
 
     best: Choice
     at_best: tuple[Choice, ...]
@@ -67,7 +67,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No layout fits."""
+    """The result of the search if no layout fits."""
 
     smallest: Choice | None
     """The layout that needs the least memory; None if no layout is valid."""
@@ -83,9 +83,12 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The start is the smallest number of devices on which the training fits. More devices are used as long as
-    each added device adds at least `least_gain` of the speed per device before. n devices instead of k are
-    worth it if the speed-up is at least 1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
+    The search starts with the smallest number of devices on which the training fits. It uses more devices as
+    long as each added device adds at least the share `least_gain` of the speed that each device had before: n
+    devices instead of k are worth it if the speed-up is at least 1 + least_gain (n/k - 1). With
+    `all_devices`, all devices are used.
+
+    Returns Nothing if no layout fits.
 
     Raises ValueError if `least_gain` is not from 0 to 1.
     """
@@ -147,8 +150,9 @@ def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 
 
 def smallest(training: Training, cluster: Cluster, counts: list[int], limits: Limits) -> Choice | None:
-    """Return the layout that needs the least memory, on the largest number of devices for which there is a
-    valid layout.
+    """Return the layout that needs the least memory; None if no layout is valid.
+
+    It is on the largest of the numbers of devices `counts` for which there is a valid layout.
     """
     for devices in reversed(counts):
         least: tuple[float, Layout] | None = None
@@ -171,7 +175,9 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 def _fitting(
     training: Training, plain: Layout, limits: Limits, room: float, *, every: bool = False
 ) -> Iterator[tuple[Layout, float]]:
-    """Yield the layouts of a shape that fit, with their memory, for each recomputation and strategy.
+    """Yield the layouts with the shape of `plain` that fit into `room` bytes, each with its memory.
+
+    They differ in recomputation and strategy.
 
     Unless `every`, strategies after the first ZeRO stage that fits are left out: they send more bytes to save
     memory.
@@ -192,7 +198,7 @@ def _fitting(
 
 
 def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) -> Iterator[Layout]:
-    """Yield all valid shapes with all micro-batches and stages."""
+    """Yield all valid shapes, each with all numbers of micro-batches and stages."""
     model = training.model
     for tensor in _divisors(devices):
         # Tensor ranks exchange activations in each layer, so they share a machine (SC 2021, takeaway 1).
@@ -224,7 +230,9 @@ def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
 
 
 def _parts(examples: int) -> list[int]:
-    """Return the numbers of micro-batches to try: the lowest, and the highest, with one example each."""
+    """Return the numbers of micro-batches to try: divisors of `examples`; if there are many, the lowest
+    and highest.
+    """
     numbers = _divisors(examples)
     return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})
 

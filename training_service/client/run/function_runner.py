@@ -14,7 +14,7 @@ _NAMES = ("training_service", "training_service.client", "training_service.clien
 
 
 def main(function: str, arguments: str) -> None:
-    """Call the function."""
+    """Call the function MODULE:FUNCTION with the arguments, which are JSON."""
     try:
         importlib.import_module(_NAMES[-1])
     except ImportError:
@@ -26,7 +26,7 @@ def main(function: str, arguments: str) -> None:
 
 
 def _add_stand_ins() -> None:
-    """Let `from training_service.client.remote import remote` work: here, it changes nothing."""
+    """Let `from training_service.client.remote import remote` work, with a decorator that changes nothing."""
     for name in _NAMES:
         made = sys.modules.setdefault(name, ModuleType(name))
         parent, _, own = name.rpartition(".")

@@ -29,7 +29,10 @@ class Ignored:
         self._outer = list(_up_to_repository(root))
 
     def ignores(self, path: Path, *, is_folder: bool) -> bool:
-        """Return whether a file or folder below the root is left out, given that its parent folder is not."""
+        """Return whether a file or folder below the root is left out.
+
+        Its parent folder must not be left out.
+        """
         if path.name in _ALWAYS or (is_folder and (path / _OF_VIRTUAL_ENVIRONMENT).exists()):
             return True
         for folder in (*self._inner(path), *self._outer):
@@ -43,7 +46,7 @@ class Ignored:
         return False
 
     def _inner(self, path: Path) -> Iterator[Path]:
-        """Yield the folders that contain the path, the innermost first, the root last."""
+        """Yield the folders that contain the path: its parent first, the root last."""
         while path != self._root:
             path = path.parent
             yield path
@@ -55,7 +58,9 @@ class Ignored:
 
 
 def _up_to_repository(root: Path) -> Iterator[Path]:
-    """Yield the folders above the root, up to the folder of its git repository; none without a repository."""
+    """Yield the folders above the root, up to the folder of its git repository; nothing without a
+    repository.
+    """
     above = [root, *root.parents]
     for number, folder in enumerate(above):
         if (folder / ".git").exists():

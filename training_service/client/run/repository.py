@@ -21,7 +21,7 @@ from training_service.client.run.working_tree import WorkingTree
 CHANGES = "changes.diff"
 """The file of the tree that has the changes."""
 MOST_CHANGES = 1 << 20
-"""Bytes of changes that are recorded."""
+"""The most bytes of changes that are recorded."""
 _SECONDS = 10.0
 """The time limit of all calls of git together. A repository that needs longer has no version."""
 _MOST_NAMES = 16 << 20
@@ -53,12 +53,15 @@ class Revision:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The number of added lines, and of removed lines."""
+        """The numbers of added lines and of removed lines."""
         return _counted(self.changes)
 
 
 def revision_of(files: WorkingTree) -> Revision:
-    """Return the revision of the files. Files that git ignores are never part of the changes."""
+    """Return the commit of the files' folder, and their changes since then.
+
+    Files that git ignores are left out.
+    """
     git = _Git(files.folder)
     commit = git.read("rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode(errors="replace").strip()
     if not commit:
@@ -112,7 +115,10 @@ class _Git:
 
 
 def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
-    """Run a command until `end`. Return its exit code (0 if it printed too much) and its output."""
+    """Run a command, at most until `end`. Return its exit code and the first `most` bytes of its output.
+
+    If it printed more, the exit code is 0. After `end`, it is -1.
+    """
     with (
         subprocess.Popen(
             command,
@@ -146,7 +152,10 @@ def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[i
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of git, in which only the folder determines the repository."""
+    """Return the environment for git.
+
+    It has no variables that select a repository, so the folder selects it.
+    """
     kept = {
         name: value
         for name, value in variables.items()
@@ -163,7 +172,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _recorded(changed: Iterable[str], files: WorkingTree) -> Iterator[str]:
-    """Yield the changed paths that are sent, and those that were removed and not ignored."""
+    """Yield the changed paths whose files are sent, or were removed and are not ignored."""
     sent, ignored = {file.path for file in files.files}, Ignored(files.folder)
     for path in changed:
         place = files.folder / path
@@ -179,7 +188,7 @@ def _is_ignored(place: Path, folder: Path, ignored: Ignored) -> bool:
 
 
 def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
-    """Return the paths that fit into the arguments of a command, and whether there are more."""
+    """Return the first paths, as many as fit into the arguments of a command, and whether there are more."""
     found: list[str] = []
     size = 0
     for path in paths:
@@ -191,7 +200,11 @@ def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
 
 
 def _text(commit: str, text: bytes, *, is_cut: bool) -> bytes:
-    """Return the recorded text. `git apply` and `patch` skip the lines before the first file."""
+    """Return the changes as they are recorded: with a first line that names the commit, and cut to
+    MOST_CHANGES bytes.
+
+    `git apply` and `patch` skip the lines before the first file. With `is_cut`, the text was cut before.
+    """
     if not text:
         return b""
     head, cut = f"# Changes since commit {commit}\n".encode(), _CUT % MOST_CHANGES

@@ -15,11 +15,11 @@ from training_service.client.run.opening import open_content
 from training_service.client.run.working_tree import LocalFile, WorkingTree
 
 _MESSAGE = 240 * 1024
-"""Bytes of content in a message; the service takes 256 KiB."""
+"""The most bytes of content in a message; the service accepts 256 KiB."""
 _PIECES = 512
 _NAMED = 5
 _CALL = 256 << 20
-"""Bytes of content in a call. Each call proves anew that the caller may upload."""
+"""The most bytes of content in a call. Each call checks anew that the caller may upload."""
 
 OnProgress = Callable[[int, int], None]
 """A function that is called with the bytes sent so far, and the bytes to send in all."""
@@ -35,13 +35,16 @@ class Sending:
         self._left: tuple[int, int] | None = None
 
     def manifest(self) -> Iterator[PutManifestRequest]:
-        """Yield the messages of PutManifest."""
+        """Yield the messages of the call PutManifest."""
         text = self.files.manifest
         for begin in range(0, len(text), _MESSAGE):
             yield PutManifestRequest(tree=self.files.name, content=text[begin : begin + _MESSAGE])
 
     def advances(self, status: TreeStatus) -> bool:
-        """Return whether more has arrived than at the last status. The first status counts as an advance."""
+        """Return whether the service has more content than at the previous status.
+
+        The first status counts as an advance.
+        """
         before = self._left
         self._left = (
             sum(each.size - each.received for each in status.missing),
@@ -65,7 +68,7 @@ class Sending:
             )
 
     def contents(self, missing: Sequence[MissingContent]) -> Iterator[UploadFilesRequest]:
-        """Yield the messages of one call of UploadFiles."""
+        """Yield the messages of one call of UploadFiles, with missing content."""
         message, size, sent = UploadFilesRequest(tree=self.files.name), 0, 0
         for piece in self._pieces(missing):
             if size + len(piece.content) > _MESSAGE or len(message.pieces) >= _PIECES:
@@ -92,7 +95,10 @@ class Sending:
 
 
 def _pieces_of(file: LocalFile, offset: int) -> Iterator[Piece]:
-    """Yield the rest of a file. A file that was removed or became shorter has no more; see check_advance."""
+    """Yield the content of a file from `offset` on.
+
+    It ends early if the file was removed or cut; see check_advance.
+    """
     if offset == file.size:
         yield Piece(sha256=file.sha256, offset=offset)
         return

@@ -17,7 +17,7 @@ from training_service.client.run.ignoring import Ignored
 from training_service.client.run.opening import open_content
 
 MAX_BYTES = 1 << 30
-"""The default bound of the files of a program, the same as the service's."""
+"""The default limit of the bytes of a program's files. The service has the same default."""
 MAX_FILES = 10_000
 _NAMED = 5
 _REMEDY = "leave files out with .gitignore, or name a folder with fewer"
@@ -28,7 +28,7 @@ class LocalFile:
     """A file that is sent."""
 
     path: str
-    """Relative to the folder, with `/` between names."""
+    """The path relative to the folder, with `/` between names."""
     place: Path
     is_executable: bool
     size: int
@@ -41,7 +41,7 @@ class WorkingTree:
 
     folder: Path
     files: Sequence[LocalFile]
-    """Ordered by the bytes of their paths."""
+    """The files, ordered by the bytes of their paths."""
 
     @cached_property
     def manifest(self) -> bytes:
@@ -63,11 +63,11 @@ class WorkingTree:
 
     @cached_property
     def by_content(self) -> dict[str, LocalFile]:
-        """A file of each content, by SHA-256."""
+        """One file with each content, by the content's SHA-256."""
         return {file.sha256: file for file in self.files}
 
     def changed(self) -> list[str]:
-        """Return the paths of files whose content is no longer the same."""
+        """Return the paths of the files that have changed since they were read."""
         return [file.path for file in self.files if _has_changed(file)]
 
 
@@ -85,7 +85,8 @@ def read_folder(
     """Read the files of a folder, without those that git ignores, `.git` and virtual environments.
 
     Symbolic links to files in the folder are followed. Raises InvalidRequest for other links, for pipes and
-    devices, and if the files are too many or too large; this is found before any file is read.
+    devices, and if there are more than `max_files` files or `max_bytes` bytes. This is checked before any
+    file is read.
     """
     root = Path(folder).resolve()
     if not root.is_dir():
@@ -153,7 +154,7 @@ def _file(root: Path, place: Path) -> _Found:
         status = place.stat()
     except UnicodeEncodeError:
         raise InvalidRequest(f"the name of {path!r} is not UTF-8; rename the file") from None
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: the links form a circle
         raise InvalidRequest(f"{path} cannot be read: {error}") from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a link to a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"

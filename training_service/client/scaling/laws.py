@@ -24,28 +24,31 @@ from training_service.client.scaling.least_squares import nonnegative
 Term = Callable[[float], float]
 
 TOLERANCE = 0.03
-"""A law explains a point if they differ by at most this share of the point, or by at most two standard
-errors of the point."""
+"""A law explains a point if its difference from the point is at most this share of the point, or at most
+two standard errors of the point.
+"""
 
 CONFIDENCE = 1.96
 """Standard errors on each side of an interval that has the true value in 95 of 100 cases, for many points."""
 
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""The numbers by Student's distribution, by the number of points minus the number of coefficients."""
+"""The same number by Student's distribution for few points, by the number of points minus that of
+coefficients.
+"""
 
 
 class Scaling(StrEnum):
     """The amount of work that stays the same when instances are added."""
 
     STRONG = "strong"
-    """The batch of all instances."""
+    """The batch of all instances together stays the same."""
     WEAK = "weak"
-    """The batch of each instance."""
+    """The batch of each instance stays the same."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A measured time."""
+    """The measured time of a step on a number of instances."""
 
     instances: int
     seconds: float
@@ -120,23 +123,25 @@ class Law:
     coefficients: dict[str, float]
     """The coefficients by name, in seconds. For `gustafson`: in batches of one instance, per second."""
     fitted_on: tuple[int, ...]
-    """The numbers of instances of its points."""
+    """The numbers of instances of the points on which the law was fitted."""
     worst: float
     """The largest difference between the law and a point, as a share of the point."""
     covariance: tuple[tuple[float, ...], ...] | None = field(repr=False, default=None)
     """The covariance of the coefficients; None if it cannot be estimated from the points."""
     width: float = CONFIDENCE
-    """The number of standard errors on each side of a 95 % interval."""
+    """The distance from the law to each bound of a 95 % interval, in standard errors."""
 
     def seconds(self, instances: float) -> float:
-        """Return the time of a step."""
+        """Return the time of a step on this number of instances."""
         value = self._value(instances)
         return instances / value if self._form.is_rate else value
 
     def interval(self, instances: float) -> tuple[float, float] | None:
-        """Return bounds of the step's time, which hold in 95 of 100 cases if the law is right.
+        """Return a lower and an upper bound of the step's time: if the law is right, the time is within them
+        in 95 of 100 cases.
 
-        None if the error is unknown, since there are as many points as coefficients, without standard errors.
+        None: the error is unknown, since there are only as many points as coefficients, and they have no
+        standard errors.
         """
         if self.covariance is None:
             return None
@@ -169,7 +174,7 @@ class Law:
 
     @property
     def basis(self) -> str:
-        """Say on which numbers of instances the law was fitted, and how far it can be trusted."""
+        """A text on which numbers of instances the law was fitted, and how far it can be trusted."""
         counts = sorted(set(self.fitted_on))
         on = f"fitted on {', '.join(map(str, counts))} instance{'s' if counts != [1] else ''}"
         if len(counts) == 1:
@@ -207,7 +212,9 @@ def _explains(law: Law, point: Point) -> bool:
 
 
 def _fitted(form: _Form, points: Sequence[Point], scaling: Scaling) -> tuple[Law, float]:
-    """Return the law of a form, and its sum of squared differences as shares."""
+    """Return the law of this form that fits best, and the sum of its squared relative differences from the
+    points.
+    """
     measured = [point.instances / point.seconds if form.is_rate else point.seconds for point in points]
     rows = [
         [term(point.instances) / value for term in form.terms]
@@ -216,7 +223,8 @@ def _fitted(form: _Form, points: Sequence[Point], scaling: Scaling) -> tuple[Law
     found = nonnegative(rows, [1.0] * len(points))
     free = len(points) - len(form.terms)
     known = [(point.error / point.seconds) ** 2 for point in points if point.error]
-    # The larger of two estimates: from the errors of the points, and from their distances to the law.
+    # The variance is the larger of two estimates: one from the errors of the points, one from their distances
+    # to the law.
     stated = sum(known) / len(known) if len(known) == len(points) else 0.0
     left = found.squares / free if free else 0.0
     variance = max(stated, left)

@@ -1,4 +1,4 @@
-"""Nonnegative least squares with a few unknowns, solved by trying each set of unknowns that are not 0."""
+"""Nonnegative least squares with a few unknowns. It tries each set of unknowns that may be above 0."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _SINGULAR = 1e-12
 
 @dataclass(frozen=True)
 class Solution:
-    """Values that are at least 0, and their residuals."""
+    """The values of the unknowns, all at least 0, and the size of their residuals."""
 
     values: tuple[float, ...]
     squares: float
@@ -22,10 +22,11 @@ class Solution:
 
 
 def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:
-    """Minimize the squares of `rows` · values - `targets` with all values at least 0.
+    """Return the values, all at least 0, that minimize the sum of squares of `rows` · values - `targets`.
 
-    Of the sets of unknowns whose solution is nonnegative, the best is the minimum: the problem is convex, and
-    at its solution the unknowns above 0 solve the least squares of their own columns.
+    For each set of unknowns, solve the least squares with their columns alone. The best solution without
+    negative values is the minimum: the problem is convex, and the unknowns above 0 solve the least squares of
+    their columns.
     """
     count = len(rows[0])
     best = Solution((0.0,) * count, sum(target**2 for target in targets), ((0.0,) * count,) * count)
@@ -38,7 +39,9 @@ def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:
 
 
 def _solved(rows: Matrix, targets: Sequence[float], used: tuple[int, ...]) -> Solution | None:
-    """Solve with the columns `used` alone; None if they are dependent or a value would be negative."""
+    """Return the solution with the columns `used` alone; None if they are dependent, or if a value would
+    be negative.
+    """
     lengths = [sum(row[column] ** 2 for row in rows) ** 0.5 for column in used]
     if not all(lengths):
         return None
@@ -64,7 +67,9 @@ def _solved(rows: Matrix, targets: Sequence[float], used: tuple[int, ...]) -> So
 
 
 def _inverse(matrix: list[list[float]]) -> list[list[float]] | None:
-    """Invert a matrix by Gauss-Jordan elimination with pivots; None if it is singular."""
+    """Return the inverse of a matrix, by Gauss-Jordan elimination with pivots; None if the matrix is
+    singular.
+    """
     size = len(matrix)
     work = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):

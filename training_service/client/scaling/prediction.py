@@ -11,13 +11,13 @@ class Network:
     """A measured network, and the bytes and messages that a step sends over it."""
 
     latency: float
-    """Seconds of a message."""
+    """The latency of a message, in seconds."""
     bandwidth: float
-    """Bytes a second of an instance."""
+    """The bytes that an instance sends per second."""
     bytes_a_step: float
-    """Bytes of the gradients that are added."""
+    """The bytes of the gradients that a step adds up over all instances."""
     messages: int = 1
-    """All-reduces of a step: the buckets of gradients."""
+    """The number of all-reduces of a step, one for each bucket of gradients."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises ValueError, which names the value."""
@@ -35,7 +35,9 @@ class Network:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The step's time on n instances: work, the part of the ring that passes do not hide, and the rest."""
+    """A prediction of a step's time: work, the part of the ring's time that passes do not hide, and the
+    rest.
+    """
 
     scaling: Scaling
     one: float
@@ -43,11 +45,11 @@ class Prediction:
     exposed: float
     """The share of the ring's time that a step waits for, from 0 to 1."""
     rest: float
-    """Seconds of serial work, and of waiting for each other, which belong to neither work nor network."""
+    """Seconds that are neither divided work nor network: serial work, and waiting for each other."""
     network: Network | None
 
     def seconds(self, instances: int) -> float:
-        """Return the time of a step."""
+        """Return the time of a step on this number of instances."""
         n = instances
         work = self.one / n if self.scaling is Scaling.STRONG else self.one
         sent = self.exposed * self.network.ring(n) if self.network else 0.0
@@ -60,7 +62,7 @@ class Prediction:
 
 
 def predict(one: float, two: float, scaling: Scaling, network: Network | None = None) -> Prediction:
-    """Predict from the seconds of a step on one and on two instances.
+    """Return the prediction from the seconds of a step on one instance (`one`) and on two (`two`).
 
     If two instances take longer than half the time of one, the network explains the excess as far as
     possible. The remainder is `rest`, which grows as (n-1)/n. Without a network, the whole excess is `rest`:

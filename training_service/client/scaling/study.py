@@ -32,27 +32,36 @@ class Series:
     """The trials with equal parameters, by number of instances."""
 
     parameters: Mapping[str, Value]
-    """The searched parameters besides the number of instances."""
+    """The values of the searched parameters, without the number of instances."""
     trials: Mapping[int, Trial]
     scaling: Scaling
 
     @cached_property
     def rates(self) -> dict[int, float]:
-        """Examples a second by instances, of the trials that have them."""
+        """The measured examples per second, by the number of instances.
+
+        Trials without a result are left out.
+        """
         return {
             n: t.value for n, t in self.trials.items() if t.state == "complete" and t.value and t.value > 0
         }
 
     @cached_property
     def waiting(self) -> dict[int, float]:
-        """The share of a step for which the master waits for others, by instances, as far as it is known."""
+        """The share of a step in which the master waits for others, by the number of instances.
+
+        It is not known for all.
+        """
         known = {n: self.trials[n].beside for n in self.rates}
         measured = {n: of for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0}
         return {n: min(1.0, max(0.0, of[WAITING] / of[STEP])) for n, of in measured.items()}
 
     @cached_property
     def law(self) -> Law | None:
-        """The law of the points; None without points. Its times are for one example of each instance."""
+        """The law that the points follow; None without points.
+
+        Its times are scaled to one example of each instance.
+        """
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None
 
@@ -71,12 +80,12 @@ class Series:
 
     @property
     def most(self) -> int:
-        """The largest number of instances that the law is used for."""
+        """The largest number of instances for which the law is used."""
         return FURTHER * max(self.rates, default=1)
 
     @property
     def missing(self) -> dict[int, str]:
-        """The reasons why numbers of instances have no point."""
+        """Why numbers of instances have no point: a reason for each such number."""
         return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
 
     def rate(self, instances: int) -> float:
@@ -86,13 +95,17 @@ class Series:
         return self._rate(instances, self.law.seconds(instances))
 
     def predicted(self, instances: int) -> float | None:
-        """Return the examples per second that the runs on one and two instances predict."""
+        """Return the examples per second that the runs on one and two instances predict; None without both
+        runs.
+        """
         if self.prediction is None:
             return None
         return self._rate(instances, self.prediction.seconds(instances))
 
     def interval(self, instances: int) -> tuple[float, float] | None:
-        """Return bounds of the law's examples per second."""
+        """Return a lower and an upper bound of the law's examples per second; None if the error is
+        unknown.
+        """
         bounds = self.law.interval(instances) if self.law else None
         if bounds is None:
             return None
@@ -119,11 +132,14 @@ class Comparison:
     behind: float
     """The share by which the series is slower than the fastest one; 0 for the fastest one itself."""
     of: int
-    """Number of series that are compared."""
+    """The number of series that are compared."""
 
 
 def compared(every: Sequence[Series]) -> list[Comparison | None]:
-    """Compare series with each other. None stands for a series without points, or without another series."""
+    """Return a comparison for each series.
+
+    It is None for a series without points, or if there is no other series.
+    """
     valid = [series for series in every if series.rates]
     common = set.intersection(*({*series.rates} for series in valid)) if len(valid) > 1 else set()
     if not common:
@@ -153,13 +169,13 @@ def settings_of(
         "space": space,
         "method": "grid",
         "objective": objective,
-        # One at a time: jobs that run beside each other share machines and links.
+        # Only one job at a time, since jobs that run at the same time may share machines and links.
         "at_once": 1,
     }
 
 
 def series_of(settings: Sweep, trials: Iterable[Trial]) -> list[Series]:
-    """Return the series of a study, in the order of its trials."""
+    """Group the trials of a study to series, in the order of their first trials."""
     scaling = Scaling.WEAK if settings.per_instance else Scaling.STRONG
     grouped: dict[tuple[tuple[str, Value], ...], dict[int, Trial]] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""The number of instances that pays, by the efficiency of the last one or by prices."""
+"""The number of instances that pays, by the efficiency of the last added instance or by prices."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ class Prices:
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
-    """Return the largest number of instances, up to `most`, of which each added one pays.
+    """Return the largest number of instances, up to `most`, up to which each added instance pays.
 
     An added instance pays if it adds at least the share `least` of the speed of one instance alone. Raises
     ValueError if `least` is not above 0 and at most 1.
@@ -48,7 +48,7 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 
 
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
-    """Return the number of instances that pays, of those with a measured rate.
+    """Return the number of instances that pays, among the numbers in `rates`, which has measured rates.
 
     With both prices, it is the number with which an example costs least. Otherwise, more instances pay as
     long as each added one adds `least_efficiency` of `one`, the rate of one instance. Raises ValueError if
@@ -68,7 +68,10 @@ def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
 
 
 def numbers_between(least: int, most: int) -> list[int]:
-    """Return both bounds, and the doublings of the lower one in between. Raises ValueError."""
+    """Return `least`, its doublings below `most`, and `most`.
+
+    Raises ValueError for bounds that are not allowed.
+    """
     if not 1 <= least < most:
         raise ValueError(f"the bounds are {least} and {most}; the first must be above 0, the second larger")
     found = [least]
@@ -78,5 +81,8 @@ def numbers_between(least: int, most: int) -> list[int]:
 
 
 def cost_of_example(rate: float, instances: int, price: float) -> float:
-    """Return the price of an example, with `rate` examples a second and `price` for an instance and hour."""
+    """Return the price of an example.
+
+    `rate` is in examples a second, `price` is that of one instance for an hour.
+    """
     return instances * price / 3600 / rate

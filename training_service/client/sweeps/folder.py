@@ -32,7 +32,10 @@ class Record(BaseModel):
     address: str
     """The address of the service."""
     project: str | None = None
-    """The project of its jobs; empty: the caller's default one. None: a sweep of an earlier version."""
+    """The project of the jobs; empty: the caller's default project.
+
+    None: an earlier version made the sweep.
+    """
     settings: Sweep
 
     def job_name(self, trial: int) -> str:
@@ -45,7 +48,7 @@ class Record(BaseModel):
 
 
 class Journal:
-    """The events of a sweep, with an append operation."""
+    """The events of a sweep on disk, to which events can be appended."""
 
     def __init__(self, folder: Path, record: Record) -> None:
         self.record = record
@@ -61,9 +64,9 @@ class Journal:
 
 
 def create(folder: Path, settings: Sweep, address: str, project: str = "") -> None:
-    """Create the folder of a new sweep. Raises FailedPrecondition if it contains a sweep.
+    """Create the folder of a new sweep. Raises FailedPrecondition if the folder contains a sweep.
 
-    A sweep that the service refused before it had a job is replaced.
+    It replaces a sweep that has no job because the service refused all its trials.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
@@ -83,13 +86,16 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Read a sweep, which another program may run. Raises NotFound if there is none."""
+    """Return the record and the events of the sweep in the folder. Raises NotFound if there is none.
+
+    Another program may be running the sweep.
+    """
     return _record(folder), _events(folder / _EVENTS)
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Journal]:
-    """Open a sweep to run it.
+    """Open the sweep in the folder to run it.
 
     Raises NotFound if there is none, and FailedPrecondition if another program runs it.
     """

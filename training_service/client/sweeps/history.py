@@ -37,7 +37,7 @@ class Trial:
     value: float | None = None
     reason: str = ""
     beside: Mapping[str, float] = field(default_factory=dict)
-    """Medians or last values of further metrics."""
+    """Medians or last values of further metrics, by name."""
 
     @property
     def is_live(self) -> bool:
@@ -90,7 +90,7 @@ class History:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the service has refused trials and never had a job of the sweep."""
+        """Whether the service has refused trials, and the sweep has never had a job."""
         may_have_job = any(
             trial.job is not None or trial.state in ("proposed", "cancelled") for trial in self.trials
         )
@@ -119,7 +119,9 @@ def history_of(events: Iterable[Event]) -> History:
 
 
 def ranked(trials: Iterable[Trial], *, highest_first: bool) -> list[Trial]:
-    """Sort trials: complete ones, the best first, then pruned, live, and finally failed or cancelled ones."""
+    """Return the trials in this order: complete ones with the best first, pruned, live, and failed or
+    cancelled ones.
+    """
     order: dict[State, int] = {"complete": 0, "pruned": 1, "failed": 3, "cancelled": 3}
 
     def key(trial: Trial) -> tuple[int, float, int]:

@@ -14,7 +14,10 @@ Assignment = Mapping[str, Value]
 
 
 class Method(Protocol):
-    """Proposes trials. Proposals depend only on previous trials, so a resumed sweep makes the same ones."""
+    """Proposes trials.
+
+    Proposals depend only on previous trials, so a resumed sweep makes the same proposals.
+    """
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
         """Return the parameters of the next trial."""
@@ -22,7 +25,7 @@ class Method(Protocol):
 
 
 class Pruner(Protocol):
-    """Decides which trials to stop early, based on all events in their order."""
+    """Decides which trials to stop early. It needs all events of the sweep, in their order."""
 
     def should_prune(self, number: int, step: int, value: float) -> bool:
         """Add a value that a trial has reported, and return whether to stop the trial."""
@@ -60,7 +63,7 @@ class RandomSearch:
         self._space, self._seed = space, seed
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
-        """Return the next draw."""
+        """Return random parameters for the next trial."""
         random = Random(f"{self._seed}/{len(trials)}")  # noqa: S311
         return {name: axis.sample(random) for name, axis in self._space.items()}
 
@@ -77,7 +80,10 @@ def method_of(sweep: Sweep) -> Method:
 
 
 def pruner_of(sweep: Sweep) -> Pruner | None:
-    """Return the sweep's pruner, if any. Raises InvalidRequest if Optuna is not installed."""
+    """Return the sweep's pruner; None if it does not prune.
+
+    Raises InvalidRequest if Optuna is not installed.
+    """
     if sweep.asha is None:
         return None
     from training_service.client.sweeps.optuna_methods import Asha

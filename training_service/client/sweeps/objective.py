@@ -45,7 +45,9 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
 
 
 def beside_of(client: TrainingClient, job: int, objective: Objective) -> dict[str, float]:
-    """Return the median or the last value of each metric beside the objective that the job has reported."""
+    """Return the median or the last value of each further metric (`beside`, `last_beside`) that the job
+    has reported.
+    """
     names = (*objective.beside, *objective.last_beside)
     curves = curves_by_metric({"": client.metrics(job, names)}) if names else {}
     finite = {

@@ -1,4 +1,4 @@
-"""TPE and ASHA with Optuna. Its studies are in memory, built from the events of the sweep."""
+"""TPE and ASHA with Optuna. Optuna's studies are in memory, built from the events of the sweep."""
 
 from collections.abc import Mapping, Sequence
 from random import Random

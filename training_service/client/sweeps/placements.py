@@ -1,4 +1,4 @@
-"""Places of instances as values of a search: any, near:rack, near:zone+apart:machine+strict."""
+"""Placements of instances as values of a search, such as any, near:rack or near:zone+apart:machine+strict."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _FORM = (
 
 
 def parsed_placement(text: str) -> Mapping[str, Any]:
-    """Return the JSON form of the message Placement, empty for `any`. Raises ValueError."""
+    """Return the placement as the JSON form of the message Placement; empty for `any`. Raises ValueError."""
     found: dict[str, Any] = {}
     for part in text.split("+") if text != ANY else ():
         name, _, place = part.partition(":")

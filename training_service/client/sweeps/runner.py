@@ -84,7 +84,7 @@ class Runner:
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Return whether so many trials have failed that the sweep submits no more."""
+        """Whether so many trials have failed that the sweep submits no more."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:
@@ -149,7 +149,10 @@ class Runner:
                 self._record(Submitted(trial=trial.number, job=job))
 
     def _next(self) -> Trial | None:
-        """Return the trial to submit. A trial whose job may already exist comes first."""
+        """Return the trial to submit next; None if there is none now.
+
+        A trial whose job may already exist comes first.
+        """
         live = self.history.live
         if waiting := [trial for trial in live if trial.job is None]:
             return waiting[0]
@@ -200,7 +203,7 @@ class Runner:
     def _stop_after_enough(self, trial: Trial, job: int) -> None:
         """Cancel a job that has reported the metric often enough.
 
-        As for pruning, the event is on disk first.
+        As for pruning, the event is written to disk before the job is cancelled.
         """
         objective = self._journal.record.settings.objective
         curve = curve_of(self._client, job, objective.metric)
@@ -254,7 +257,10 @@ class Runner:
         return Ended(trial=trial.number, outcome="complete", value=value, beside=beside)
 
     def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
-        """Find the job of a trial, even if a killed program submitted it without recording that."""
+        """Return the status of a trial's job; None if there is no job.
+
+        It also finds a job that a killed program submitted, but did not record.
+        """
         if trial.job is not None:
             try:
                 return self._verified(trial, self._client.status(trial.job))

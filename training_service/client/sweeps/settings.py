@@ -30,7 +30,9 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a check that a table is the JSON form of this message."""
+    """Return a function that returns its table, and raises ValueError if that is not the JSON form of the
+    message.
+    """
 
     def check(table: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -15,7 +15,9 @@ async def login(visit: Visit) -> Response:
 
 
 async def log_in(visit: Visit) -> Response:
-    """Begin a session of the caller with the token of the form."""
+    """Begin a session of the caller whose token is in the form; if the token is refused, show the form
+    again.
+    """
     there = local(visit.form.get("next", ""))
     try:
         caller, session = await visit.parts.visitors.log_in(
@@ -37,8 +39,6 @@ async def log_out(visit: Visit) -> Response:
 
 
 def local(path: str) -> str:
-    """Return the path if it is one of the dashboard, so that no link can lead to another site after a
-    login.
-    """
+    """Return the path if it is on the dashboard, and "/jobs" if not. So no login can lead to another site."""
     is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_local and len(path) <= _LONGEST_PATH and "\\" not in path else "/jobs"

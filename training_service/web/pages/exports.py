@@ -54,7 +54,9 @@ def run_of(job: Job) -> str:
 
 
 async def _series(visit: Visit, job: Job) -> Sequence[MetricSeries]:
-    """Return the series of a job with these names, or with a text in their names; or else all."""
+    """Return the job's series that the URL selects, by their names or a text in the names; all if it selects
+    none.
+    """
     names = frozenset(visit.request.query_params.getlist("name"))
     return await visit.jobs.metrics(visit.who, job.id, names, containing=visit.query.get("find", ""))
 
@@ -63,7 +65,7 @@ def _rows(job: Job, series: Sequence[MetricSeries]) -> str:
     text = io.StringIO()
     rows = csv.writer(text)
     for each in series:
-        # A spreadsheet would compute a name that begins like a formula.
+        # A spreadsheet would take a name that begins with one of these characters for a formula.
         name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
         rows.writerows(
             (job.id, name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points
@@ -80,7 +82,7 @@ def _add(archive: zipfile.ZipFile, path: str, pieces: Iterator[bytes], at: datet
 
 
 class _Sink(io.RawIOBase):
-    """Keeps written bytes until they are taken."""
+    """A file in memory. It keeps the written bytes until `taken` returns them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    await visit.jobs.get(visit.who, visit.job_id)  # first read here, so that errors become answers
+    await visit.jobs.get(visit.who, visit.job_id)  # its errors become answers; errors within a stream do not
     return visit.stream(_versions(visit))
 
 
@@ -60,7 +60,7 @@ async def cancel(visit: Visit) -> Response:
 
 
 async def rerun(visit: Visit) -> Response:
-    """Queue the same job again, and show the new one."""
+    """Queue a new job with the same request, and show the new job."""
     before = (await visit.jobs.get(visit.who, visit.job_id)).job
     caller = visit.who.using(before.spec.project)
     request = request_for(before)
@@ -90,7 +90,10 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return the changing part in its present version. Viewers with the same rights share this part."""
+    """Return a version of the part that changes, made at `since` or later.
+
+    Viewers with the same rights share it.
+    """
     caller = visit.who
 
     async def make() -> Version:
@@ -101,9 +104,9 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return why the job waits, from an explanation that is at most a few seconds old.
+    """Return an explanation of why the job waits. It is at most a few seconds old.
 
-    The work continues even if a page stops waiting for it.
+    If a page stops waiting for the explanation, it is still completed, for other pages.
     """
 
     async def make() -> Explanation:
@@ -116,10 +119,10 @@ async def _explained(visit: Visit, caller: Caller) -> Explanation:
 async def _shown(
     visit: Visit, view: JobView, caller: Caller, patience: float | None = None
 ) -> dict[str, Any]:
-    """Return the values of the changing part.
+    """Return the template's values for the part of the page that changes.
 
-    In a long queue, finding why a job waits takes time. With `patience`, the reasons are left out after that
-    many seconds.
+    In a long queue, it takes time to find out why a job waits. If this takes longer than `patience` seconds,
+    the reasons are left out.
     """
     job, waiting, is_late = view.job, None, False
     if job.state is JobState.QUEUED or job.is_gated:

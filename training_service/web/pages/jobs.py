@@ -34,7 +34,7 @@ class Row:
     began: datetime | None
     """The time when the job's state began. For an ended job: the time when it began to run."""
     lasted: timedelta | None
-    """The time that the job ran. None: it has not ended."""
+    """The time from `began` to the end of the job. None: the job has not ended."""
 
     @property
     def share(self) -> float | None:
@@ -56,7 +56,7 @@ def row_of(view: JobView) -> Row:
 
 
 async def home(_visit: Visit) -> Response:
-    """Lead to the list of jobs."""
+    """Redirect to the list of jobs."""
     return see("/jobs")
 
 
@@ -81,12 +81,12 @@ async def table(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """First send all rows, unless the browser already shows them. Then send rows that change, come or go."""
     filtered = wanted(visit.request.query_params)
-    filtered.where(visit.who)  # before the stream begins, so that its errors are answers
+    filtered.where(visit.who)  # its errors become answers; errors within a stream do not
     return visit.stream(_versions(visit, filtered, visit.shown_before))
 
 
 async def cancel(visit: Visit) -> Response:
-    """Cancel the selected jobs, each as far as the caller may."""
+    """Cancel the selected jobs. If some cannot be cancelled, show why, and cancel the others."""
     chosen = job_ids(visit.lists.get("job", []))
     problems: list[tuple[int, str]] = []
     for job_id in chosen:
@@ -102,7 +102,7 @@ async def cancel(visit: Visit) -> Response:
 
 
 def job_ids(texts: Sequence[str]) -> list[int]:
-    """Return the ids of the selected jobs. Raises InvalidField."""
+    """Return the ids in the texts, without repetitions. Raises InvalidField."""
     if not 0 < len(texts) <= MOST_SELECTED:
         raise InvalidField("job", f"{len(texts)} jobs are selected; select 1 to {MOST_SELECTED}")
     for text in texts:
@@ -113,7 +113,7 @@ def job_ids(texts: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a page, with the test whether a change concerns them."""
+    """The rows of a page, and the highest id among them, which tells new jobs from the page's own."""
 
     list: RowList
     newest: float
@@ -154,7 +154,7 @@ async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator
 
 
 async def _shared_rows(visit: Visit, filtered: Wanted, since: float) -> _Rows:
-    """Return the present rows. Viewers with the same rights and filter share them."""
+    """Return the rows, made at `since` or later. Viewers with the same rights and filter share them."""
     caller = visit.who
 
     async def make() -> _Rows:
@@ -177,7 +177,7 @@ async def _page(visit: Visit, filtered: Wanted, caller: Caller) -> Page:
 
 
 def rows_of(page: Page) -> dict[int, str]:
-    """Return the rows of a page by their jobs, in their order."""
+    """Return the HTML of each row by the id of its job, in the order of the page."""
     return {view.job.id: render("jobs_row.html", row=row_of(view)) for view in page.jobs}
 
 

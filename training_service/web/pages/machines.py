@@ -48,7 +48,10 @@ class FlavorRow:
     nodes: Sequence[NodeRow]
     hidden_nodes: int
     jobs: Sequence[tuple[SeenJob, str]]
-    """The jobs that hold resources of the flavor, each with these resources, the largest first."""
+    """The jobs that hold resources of the flavor, each with a text of these resources.
+
+    The largest come first.
+    """
     hidden_jobs: int
 
 
@@ -107,7 +110,10 @@ def _listed(amounts: Mapping[str, int]) -> str:
 
 
 def _users(snapshot: QueueSnapshot, user_of: Callable[[SeenJob], str]) -> list[tuple[str, int, int, int]]:
-    """Return each project or person with its running jobs, their instances, and its waiting jobs."""
+    """Return each user's name, and its numbers of running jobs, running instances and waiting jobs.
+
+    `user_of` returns the user of a job: its project, or the person who submitted it.
+    """
     running, instances, waiting = Counter[str](), Counter[str](), Counter[str]()
     for job in snapshot.jobs:
         if job.allocation is None:

@@ -33,8 +33,8 @@ async def queue(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """Send the page again whenever it has changed."""
-    await _shown(visit, visit.who)  # so that its errors are answers
+    """Send the changing part of the page again whenever it has changed."""
+    await _shown(visit, visit.who)  # its errors become answers; errors within a stream do not
     return visit.stream(_versions(visit))
 
 
@@ -59,7 +59,10 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return the present queue. Viewers with the same rights and filter share it."""
+    """Return a version of the queue, made at `since` or later.
+
+    Viewers with the same rights and filter share it.
+    """
     caller = visit.who
 
     async def make() -> Version:
@@ -102,7 +105,7 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
 
 
 async def _gantt(visit: Visit, caller: Caller, project: str) -> Gantt | None:
-    """Return the picture. None: the caller has no role in its default project."""
+    """Return the picture of the project's queue. None: the caller may not see it."""
     try:
         return gantt_of(await visit.jobs.snapshot(caller, project, lanes=MOST_LANES))
     except Forbidden:

@@ -30,7 +30,7 @@ async def fetch(visit: Visit) -> Response:
     """Send an artifact as a file to keep: a browser never shows it, since training code has written it."""
     name = visit.request.path_params["name"]
     pieces = visit.jobs.fetch(visit.who, visit.job_id, name)
-    first = await anext(pieces, b"")  # so that its errors are answers
+    first = await anext(pieces, b"")  # its errors become answers; errors within a stream do not
 
     async def content() -> AsyncGenerator[bytes, None]:
         async with aclosing(pieces):
@@ -50,9 +50,10 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return metrics as JSON for the page, in the order of their names.
+    """Return the job's metrics as JSON, in the order of their names.
 
-    The URL may give some names, a text that the names contain, and the name after which the metrics begin.
+    The URL may select metrics by their names (`name`) or by a text in the names (`find`). With `after`, only
+    metrics whose names come after this one are returned.
     """
     names = frozenset(visit.request.query_params.getlist("name"))
     find, after = visit.query.get("find", ""), visit.query.get("after", "")
@@ -88,9 +89,9 @@ def json_of(found: Sequence[MetricSeries]) -> str:
 
 
 def series_of(series: MetricSeries) -> dict[str, Any]:
-    """Return a series for JSON.
+    """Return a series as values for JSON.
 
-    JSON has neither NaN nor infinity, so these values become gaps, and their number is returned.
+    JSON has neither NaN nor infinity, so these values become null. `gaps` is their number.
     """
     points, finite = series.points, math.isfinite
     values = [point.value for point in points]

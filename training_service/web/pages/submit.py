@@ -42,9 +42,9 @@ class Filled:
     algorithm: str
     project: str
     values: Mapping[str, str]
-    """The values by input. Empty values are left out of the request."""
+    """The values by the names of the form's inputs. Empty values are left out of the request."""
     key: str
-    """The request key: a form that is sent twice makes one job."""
+    """The request key. It makes sure that a form that is sent twice makes only one job."""
 
 
 async def form(visit: Visit) -> Response:
@@ -106,7 +106,7 @@ async def _datasets(visit: Visit, project: str) -> list[str]:
 
 
 async def _begun(visit: Visit) -> Filled:
-    """Return the form for a URL, which may name an algorithm, a project, or a job whose values are used."""
+    """Return the form as its URL asks: with the values of a job, or with an algorithm and a project."""
     if source := visit.whole_number("from", 0, 1, 2**63 - 1):
         job = (await visit.jobs.get(visit.who, source)).job
         request = request_for(job)
@@ -162,7 +162,10 @@ def _request(filled: Filled) -> pb.TrainRequest:
 
 
 def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
-    """Return the command lines; none while the form is not a request."""
+    """Return the command lines for trainctl and grpcurl.
+
+    They are empty while the form is not a valid request.
+    """
     if not filled.algorithm:
         return {"trainctl": "", "grpcurl": ""}
     try:
@@ -180,7 +183,7 @@ def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
 
 
 def _limits(parameter: Parameter) -> str:
-    """Return the range of a number in words; empty: any."""
+    """Return the range of the parameter in words; empty if any number is allowed."""
     least, above, most = parameter.minimum, parameter.exclusive_minimum, parameter.maximum
     if least is not None and most is not None and above is None:
         return f"{number(least)} to {number(most)}"

@@ -8,7 +8,7 @@ from training_service.web.visits import Visit
 
 
 async def sweep(visit: Visit) -> Response:
-    """Show the newest jobs of a filter. The filter is the same as in the list of jobs."""
+    """Show the newest jobs that match the filter. The filter is the same as in the list of jobs."""
     filtered = wanted(visit.request.query_params)
     page = await visit.jobs.list(
         visit.who, filtered.where(visit.who), limit=LARGEST_PAGE, before=filtered.before

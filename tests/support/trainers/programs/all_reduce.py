@@ -34,7 +34,7 @@ def main(group: Group) -> list[dict[str, object]]:
 
 
 def compared(all_reduce: AllReduce, rank: int, count: int, dtype: torch.dtype) -> dict[str, object]:
-    """Return the comparison of one sum with the library's."""
+    """Sum a tensor by our algorithm and by the library, and return the comparison."""
     own = torch.randn(count, generator=torch.Generator().manual_seed(rank)).to(dtype)
     wire, ours, theirs = Wire(), own.clone(), own.double()
     all_reduce(ours, wire)

@@ -84,7 +84,10 @@ def main(group: Group) -> dict[str, Outcome]:
 
 
 def few_weights(group: Group, rule: Rule, straggler: int | None = None, servers: int = 1) -> Outcome:
-    """Train a few weights. The straggler computes its first gradient after worker 1 has computed three."""
+    """Train a few weights, and return the outcome of this process.
+
+    The worker `straggler` computes its first gradient only after worker 1 has computed three.
+    """
     model, messages, roles = build(), new_group(), Roles(group.size, servers)
     weights = flat.weights_of(model)
     peers = {*range(group.size)} - {group.rank} if group.rank in roles.replicas else roles.replicas

@@ -56,7 +56,7 @@ def train(group: Group, parameters: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def poison(learner: Learner) -> Any:
-    """Make the gradient of the last parameter of this rank infinite. Returns the hook that does it."""
+    """Make the gradient of the last parameter of this rank infinite. Return the hook that does this."""
     *_, weight = learner.model.parameters()
     return weight.register_hook(  # type: ignore[no-untyped-call]
         lambda gradient: gradient * torch.inf

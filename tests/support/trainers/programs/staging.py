@@ -15,7 +15,7 @@ from trainer_kit.staging.stage import _fill as fill
 from trainer_kit.staging.ways import Way
 
 SIZE = 700
-"""The bytes of the largest piece."""
+"""The number of bytes of the largest piece."""
 WAYS = [way for way in Way if way is not Way.NONE]
 
 
@@ -39,7 +39,7 @@ def main(group: Group) -> dict[str, object]:
 
 
 def once(group: Group, settings: Settings) -> dict[str, object]:
-    """Return the hashes of the staged files, and the reports."""
+    """Stage once. Return the hashes of the staged files, and the reported metrics."""
     reports = Reports()
     with staged(group, "dataset", reports, settings) as folder:
         found = {
@@ -51,7 +51,7 @@ def once(group: Group, settings: Settings) -> dict[str, object]:
 
 
 def differing(group: Group) -> str:
-    """Return the error if a file arrives changed at rank 1."""
+    """Stage with a file that arrives changed at rank 1, and return the error; "" if there is none."""
 
     def damaged(folder: Path, *rest: object) -> object:
         real = pieces.write

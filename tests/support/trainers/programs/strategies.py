@@ -20,6 +20,7 @@ from language_model.corpus import BLOCK
 from language_model.layout import Layout
 from language_model.weights import gather
 from language_model.zero import own_share
+from torch.distributed.checkpoint.stateful import Stateful
 from trainer_kit import checkpoints, process, seeds
 from trainer_kit.group import Group
 
@@ -53,7 +54,10 @@ def run(layout: Layout, group: Group, steps: int) -> dict[str, Any]:
     losses: dict[int, float] = {}
     cost: dict[str, float] = {}
     optimizer = own_share(learner.optimizer)
-    with checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, place=place) as kept:
+    others: dict[str, Stateful] = {"place": place}
+    if learner.local_weights is not None:
+        others["local_weights"] = learner.local_weights
+    with checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others) as kept:
         for step in range(kept.steps + 1, steps + 1):
             size = batch_size.at_step(step, layout).batch_size
             batch = examples.batch(place.take(size), group.device)

@@ -101,6 +101,7 @@ class History:
 
     async def save(self, before: Job, after: Job) -> Job:
         """Write the next version of a job, as the tracker does."""
+        await self.leader.admitting.keep_claim(before, after)
         saved = await self.store.update(after)
         if before.state.is_live and not after.state.is_live:
             self.leader.admitting.attempt_ended(after)
@@ -146,6 +147,9 @@ class History:
         elif job.state is JobState.QUEUED:
             if self.chance.random() < 0.2:
                 await self.save(job, job.ended(Ending(JobState.CANCELLED, self.now), self.now))
+        elif job.preemption is not None and self.chance.random() < 0.3:
+            kind = self.chance.choice([JobState.CANCELLED, JobState.FAILED, JobState.BACKOFF])
+            await self.save(job, job.decided(Ending(kind, self.now)))
         elif job.ending is not None:
             await self.save(job, job.ended(job.ending, self.now))
         elif job.state is JobState.LAUNCHING and self.chance.random() < 0.8:

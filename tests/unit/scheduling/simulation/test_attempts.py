@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from job_tracker.scheduling.model import Allocation, PreemptionRules, Queue
+from job_tracker.scheduling.model import Allocation, Plan, PreemptionRules, Queue, Snapshot
 from job_tracker.scheduling.simulation.attempts import Saving
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster
 from job_tracker.scheduling.simulation.metrics import summary
@@ -14,6 +14,8 @@ from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 NOTICE, NEVER = Saving(), Saving(on_notice=False)
+CHEAP = Saving(every=10.0, startup=1.0)
+"""A stop loses so little that no job waits instead, even for 5 s."""
 
 
 def cluster(instances: int, **rules: float | bool) -> Cluster:
@@ -74,9 +76,29 @@ def test_the_planner_stops_what_has_just_saved_and_its_peer_the_newest() -> None
 
 
 def test_a_job_that_ends_during_the_notice_was_not_stopped() -> None:
-    low, urgent = played(TraceJob(0, 305, 1), TraceJob(300, 50, 1, priority=1))
+    low, urgent = played(TraceJob(0, 305, 1, saving=CHEAP), TraceJob(300, 50, 1, priority=1))
     assert (low.ended_at, low.stops, low.lost) == (305, [], 0)
     assert urgent.started_at == 305
+
+
+def test_what_a_job_frees_that_ends_during_the_notice_is_for_the_job_for_which_it_was_stopped() -> None:
+    """Without the claim, the job of the other queue would start, since no job of that queue runs."""
+    queue = Queue(name="default", preemption=PreemptionRules(by_priority=True))
+    where = replace(Cluster.of(6), queues={"default": queue, "unused": Queue(name="unused")})
+    beside, low = TraceJob(0, 1000, 2, priority=1), TraceJob(0, 305, 4, saving=CHEAP)
+    urgent, rival = TraceJob(300, 50, 4, priority=1), TraceJob(301, 50, 4, queue="unused")
+    planner = policy_of(PolicyName.PLANNER, where)
+    records = replay([beside, low, urgent, rival], planner, where)
+    assert [record.started_at for record in records] == [0, 0, 305, 355]
+    claims: list[list[int]] = []
+
+    def watched(snapshot: Snapshot, now: float) -> Plan:
+        claims.append(list(snapshot.claims))
+        return planner(snapshot, now)
+
+    replay([beside, low, urgent, rival], watched, where)
+    assert any(claims), "the job was to be stopped"
+    assert claims[-1] == [], "the claim ends with the start"
 
 
 def test_without_the_rule_of_the_queue_nothing_is_stopped() -> None:

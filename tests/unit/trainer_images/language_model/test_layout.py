@@ -40,6 +40,7 @@ SERVED = {"world_size": 3, "strategy": Strategy.PARAMETER_SERVER}
             "STRATEGY=averaging needs whole models, PIPELINE 1 and TENSOR 1, but they are 2 and 1",
         ),
         ({"local_steps": 4}, "LOCAL_STEPS=4 needs STRATEGY=averaging or gossip, but STRATEGY is ddp"),
+        ({"slow_momentum": 0.5}, "SLOW_MOMENTUM=0.5 needs STRATEGY=averaging, but STRATEGY is ddp"),
         (
             {"strategy": Strategy.AVERAGING, "local_steps": 3},
             "STEPS 200 is not a multiple of LOCAL_STEPS 3: the last average would be missing",

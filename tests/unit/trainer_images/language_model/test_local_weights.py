@@ -6,16 +6,27 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from language_model import theory
+import torch
+from language_model import data, theory
 from language_model.layout import Layout
+from language_model.model import build, loss_of
+from torch import Tensor
 
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.layouts import STEPS, TINY, Result, greatest_difference, train_all
+from tests.support.trainers.programs import strategies
 
 SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
 AVERAGING = {"STRATEGY": "averaging"}
 ROUND = {**AVERAGING, "LOCAL_STEPS": "2"}
-LAYOUTS = {"each step, sgd": {**AVERAGING, **SGD}, "rounds": ROUND, "rounds, sgd": {**ROUND, **SGD}}
+SLOW = {"SLOW_MOMENTUM": "0.5"}
+LAYOUTS = {
+    "each step, sgd": {**AVERAGING, **SGD},
+    "each step, sgd, slow": {**AVERAGING, **SGD, **SLOW},
+    "rounds": ROUND,
+    "rounds, sgd": {**ROUND, **SGD},
+    "rounds, slow": {**ROUND, **SLOW},
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +41,33 @@ def test_averages_after_each_step_of_sgd_are_one_process_with_the_whole_batch(
     assert results["alone, sgd"]["losses"][STEPS] < 0.97 * results["alone, sgd"]["losses"][1]
     for of, tolerance in (("losses", 1e-5), ("weights", 1e-4)):
         assert greatest_difference(results["each step, sgd"], results["alone, sgd"], of) < tolerance
+
+
+def test_slow_momentum_after_each_step_of_sgd_is_sgd_with_momentum(results: dict[str, Result]) -> None:
+    with mock.patch.dict(os.environ, {**TINY, **SGD}):
+        layout = Layout.from_environment()
+    losses, weights = with_momentum(layout, 0.5)
+    slow = results["each step, sgd, slow"]
+    assert slow["losses"] == pytest.approx(losses, abs=1e-5)
+    assert greatest_difference(slow, {"weights": weights}, "weights") < 1e-4
+    assert greatest_difference(slow, results["each step, sgd"], "weights") > 1e-2
+
+
+def with_momentum(layout: Layout, momentum: float) -> tuple[dict[int, float], dict[str, Tensor]]:
+    """Return the losses and weights of one process with PyTorch's own SGD with momentum."""
+    examples = data.Examples(strategies.blocks(), layout.context)
+    place = data.Place(len(examples), layout.seed)
+    model = build(layout, range(layout.layers), torch.device("cpu"))
+    optimizer = torch.optim.SGD(model.parameters(), layout.lr, momentum=momentum)
+    losses = {}
+    for step in range(1, STEPS + 1):
+        tokens, targets = examples.batch(place.take(layout.batch_size), torch.device("cpu"))
+        optimizer.zero_grad()
+        loss = loss_of(model(tokens), targets)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses[step] = loss.item()
+    return losses, {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 @pytest.mark.parametrize(("name", "alone"), [("rounds", "alone"), ("rounds, sgd", "alone, sgd")])
@@ -49,18 +87,19 @@ def test_the_bytes_of_an_average_match_the_formula(results: dict[str, Result], n
     assert cost["optimizer_bytes"] == pytest.approx(theory.memory(layout).optimizer, rel=0.001)
 
 
+@pytest.mark.parametrize("name", ["rounds", "rounds, slow"])
 def test_a_training_that_resumes_between_rounds_is_that_without_a_stop(
-    results: dict[str, Result], tmp_path: Path, forks: Sequence[ForkServer]
+    results: dict[str, Result], name: str, tmp_path: Path, forks: Sequence[ForkServer]
 ) -> None:
     parts = train_all(
         forks,
         tmp_path,
         2,
-        {"first": ROUND, "second": ROUND},
+        {"first": LAYOUTS[name], "second": LAYOUTS[name]},
         SWITCH="1",
         CHECKPOINT_URI=str(tmp_path / "checkpoints"),
         CHECKPOINT_EVERY_STEPS=str(STEPS // 2),
     )
-    whole = results["rounds"]
+    whole = results[name]
     assert {**parts["first"]["losses"], **parts["second"]["losses"]} == whole["losses"]
     assert greatest_difference(parts["second"], whole, "weights") == 0

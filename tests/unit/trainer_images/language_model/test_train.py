@@ -6,11 +6,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from language_model import theory
+import torch
+from language_model import theory, train
 from language_model.activation_theory import FLOAT
 from language_model.all_reduce.topology import Topology
+from language_model.assembly import assemble
 from language_model.choices import Offload
+from language_model.corpus import BLOCK
 from language_model.layout import Layout
+from trainer_kit.group import Group
 
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.layouts import STEPS, TINY, Result, greatest_difference, train_all
@@ -220,3 +224,16 @@ def _switched(forks: Sequence[ForkServer], folder: Path, layouts: Layouts) -> Re
     losses = {step: loss for name in layouts for step, loss in parts[name]["losses"].items()}
     assert sorted(losses) == list(range(1, STEPS + 1))
     return {"losses": losses, "weights": parts[[*layouts][-1]]["weights"]}
+
+
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_the_validation_loss_is_of_the_same_examples_for_each_batch_size(batch_size: int) -> None:
+    assert validation_loss(batch_size) == pytest.approx(validation_loss(32), abs=1e-6)
+
+
+def validation_loss(batch_size: int) -> float:
+    alone = Group(rank=0, size=1, device=torch.device("cpu"))
+    layout = Layout(layers=1, width=16, context=32, batch_size=batch_size)
+    chance = torch.Generator().manual_seed(1)
+    blocks = torch.randint(256, (4, BLOCK), generator=chance, dtype=torch.uint8)
+    return train.judge(assemble(layout, alone), layout, blocks, alone)

@@ -79,7 +79,7 @@ class ShardedForm:
         self._stager = DefaultStager(_staging_options())
 
     def copy(self) -> StateDict:
-        """Copy the tensors of this process."""
+        """Return a copy of the state of this process. Its tensors are copied to the CPU."""
         copy = self._stager.stage(self._state.gather())
         assert isinstance(copy, dict)
         return copy
@@ -100,7 +100,7 @@ class ShardedForm:
     def opened(
         self, folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest
     ) -> Callable[[], None]:
-        """Read the list of tensors."""
+        """Read the list of tensors. Return the function that reads the tensors and restores the state."""
         reader = PartsReader(folder.filesystem, folder.path_of(checkpoint), manifest.parts)
         self._exchange.agreed(lambda: with_retries(reader.look_inside))
         return lambda: self._state.restore(reader, manifest.world_size, self._exchange)

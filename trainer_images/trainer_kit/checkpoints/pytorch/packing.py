@@ -73,7 +73,7 @@ class Packing:
     """Whether only allowed types are loaded. Otherwise, loading may run code."""
 
     def pack(self, value: object) -> bytes:
-        """Serialize `value`. Raises UntrustedTypeError if it could not be loaded again."""
+        """Return `value` as bytes. Raises UntrustedTypeError if it could not be loaded again."""
         buffer = io.BytesIO()
         torch.save(value, buffer)
         packed = buffer.getvalue()
@@ -82,7 +82,10 @@ class Packing:
         return packed
 
     def unpack(self, packed: bytes) -> Any:
-        """Load a value. Raises UntrustedTypeError for types that are not allowed, and DamagedError."""
+        """Return the value from its bytes.
+
+        Raises UntrustedTypeError for types that are not allowed, and DamagedError.
+        """
         with only_named_types():
             try:
                 return torch.load(io.BytesIO(packed), map_location="cpu", weights_only=self.weights_only)
@@ -94,7 +97,7 @@ class Packing:
 
 @contextmanager
 def only_named_types() -> Iterator[None]:
-    """Allow `torch.load` with `weights_only` to load the types listed here.
+    """In the block, allow `torch.load` with `weights_only` to load the types listed in this module.
 
     Raises UntrustedTypeError for others.
     """
@@ -107,7 +110,10 @@ def only_named_types() -> Iterator[None]:
 
 
 def read_metadata(file: IO[bytes]) -> metadata.Metadata:
-    """Read a list of tensors. Raises UntrustedTypeError if it contains other types, and DamagedError."""
+    """Return the list of tensors in a file.
+
+    Raises UntrustedTypeError if it contains other types, and DamagedError.
+    """
     try:
         value = _MetadataUnpickler(file).load()
     except UntrustedTypeError:
@@ -133,7 +139,7 @@ class _MetadataUnpickler(pickle.Unpickler):
 
 
 def _untrusted(message: str) -> UntrustedTypeError:
-    """Make an error from a message of PyTorch, whose own advice is to load the object unsafely."""
+    """Return an error for a message of PyTorch, whose own advice is to load the object unsafely."""
     found = _TYPE.search(message)
     reason = _REASON.search(message)
     content = f"an object of {found[1]}" if found else "more than plain values"

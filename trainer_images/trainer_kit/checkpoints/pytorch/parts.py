@@ -80,7 +80,7 @@ class PartsReader(FileSystemReader):
         self._metadata = metadata
 
     def read_metadata(self, *_arguments: Any, **_options: Any) -> Metadata:
-        """Return the result of `look_inside`."""
+        """Return the list of tensors that `look_inside` has read."""
         assert self._metadata is not None, "call look_inside first"
         return self._metadata
 
@@ -176,7 +176,10 @@ class Parts(FileSystemBase):
 
     @contextmanager
     def _seekable(self, path: str) -> Iterator[IO[bytes]]:
-        """Open a local copy, since reading a tensor first seeks to its end and then to its start."""
+        """Open a local copy of the file.
+
+        Reading a tensor first seeks to its end and then to its start.
+        """
         if isinstance(self._filesystem, LocalFileSystem):
             with Path(path).open("rb") as file:
                 yield file

@@ -118,7 +118,7 @@ class State:
 
 
 def reason_of(error: CheckpointException) -> str:
-    """Return the error of the first process that failed."""
+    """Return the first line of the error of the first process that failed."""
     cause = _cause_of(error)
     return str(cause).partition("\n")[0] or type(cause).__name__
 

@@ -91,7 +91,10 @@ def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifa
 
 
 def _target(folder: Path, name: str, *, force: bool) -> Path:
-    """Return a file's path in the folder. Raises ServerError for a name that leaves the folder."""
+    """Return the path of the file in the folder.
+
+    Raises ServerError for a name that leaves the folder, and BadParameter if the file exists, unless `force`.
+    """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ServerError(f"the service sent a file name outside the folder: {words.printable(name)}")
@@ -113,7 +116,7 @@ def _fetched(client: TrainingClient, job: int, made: Artifact, target: Path, bar
 
 
 def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
-    """Write to a temporary file and rename it, so that a file with the target's name is complete."""
+    """Download an artifact to the file `target`. It is renamed to this name only when it is complete."""
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -135,7 +138,10 @@ def _download(client: TrainingClient, job: int, made: Artifact, target: Path, ba
 
 
 def _bar(*, shown: bool) -> Progress:
-    """Return progress bars on standard error, disabled there for files and pipes."""
+    """Return progress bars on standard error.
+
+    They are disabled if not `shown`, or if it is not a terminal.
+    """
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

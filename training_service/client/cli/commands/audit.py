@@ -15,7 +15,7 @@ _LARGEST_PAGE = 1000
 
 
 def moment(text: str) -> datetime:
-    """Parse a time, or how long ago it was. Raises BadParameter."""
+    """Return the time that the text names, by a date or by how long ago it was. Raises BadParameter."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -75,7 +75,10 @@ Every = Annotated[
 
 
 def number(text: str | None) -> int | None:
-    """Return the given number of instances; None for `auto`, or without a number. Raises BadParameter."""
+    """Return the number in --instances; None for `auto`, or if the option is not given.
+
+    Raises BadParameter.
+    """
     if text is None or text == AUTO:
         return None
     if not text.isdecimal() or int(text) < 1:
@@ -86,7 +89,7 @@ def number(text: str | None) -> int | None:
 
 
 def wish(algorithm: str, *, wanted: bool, **given: Any) -> Wish | None:
-    """Return the wish for a study; None if no study is wanted. Raises BadParameter."""
+    """Return the options of a study as a Wish; None if no study is `wanted`. Raises BadParameter."""
     if not wanted:
         if unused := next((name for name, value in given.items() if value is not None), None):
             raise typer.BadParameter("it needs --instances auto", param_hint="--" + unused.replace("_", "-"))

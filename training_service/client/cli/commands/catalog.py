@@ -107,7 +107,7 @@ def remove_dataset(
 
 @contextmanager
 def about(table: str) -> Iterator[None]:
-    """Name the table in the message of an error, since a file may have several tables."""
+    """Add the name of the table to an InvalidRequest in the block, since a file may have several tables."""
     try:
         yield
     except InvalidRequest as error:
@@ -115,7 +115,10 @@ def about(table: str) -> Iterator[None]:
 
 
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of this kind. Raises InvalidRequest if the file has no such table, or others, too."""
+    """Return the tables KIND.NAME of a TOML file, by name.
+
+    Raises InvalidRequest if the file has no such table, or has any other table.
+    """
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST_FILE + 1)

@@ -57,7 +57,7 @@ def whoami(context: typer.Context) -> None:
 
 
 def _read(path: str) -> str:
-    """Read the first line. Raises InvalidRequest."""
+    """Return the token in the file; `-` is standard input. Raises InvalidRequest."""
     try:
         if path != "-":
             with Path(path).open() as file:
@@ -68,7 +68,7 @@ def _read(path: str) -> str:
             text = sys.stdin.read(_LARGEST_TOKEN_FILE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
-        # The value may be a token that was given by mistake.
+        # The path is not quoted, since it may be a token that was given by mistake.
         raise InvalidRequest(f"--token: the file cannot be read ({reason})") from None
     if not text.strip():
         raise InvalidRequest("--token: there is no token; give a file, or `-` for standard input")

@@ -45,7 +45,7 @@ class Row:
     parameters: Mapping[str, str]
     """Parameters for `trainctl submit`."""
     memory_bytes: float
-    """Memory of the device that needs the most."""
+    """The memory that the device needs which needs the most."""
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
@@ -98,7 +98,10 @@ class PlanCommand(TyperCommand):
 
 
 def _chosen(planners: Mapping[str, EntryPoint], args: list[str]) -> Planner:
-    """Load the planner that the first argument names, and remove the name. A single planner needs no name."""
+    """Return the planner that the first argument names, and remove this argument.
+
+    A single planner needs no name.
+    """
     named = bool(args) and not args[0].startswith("-")
     name = args.pop(0) if named else "" if len(planners) > 1 else next(iter(planners))
     if name not in planners:

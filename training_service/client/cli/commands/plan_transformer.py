@@ -181,7 +181,10 @@ def _machines(instances: int, per_machine: int | None) -> dict[str, Any]:
 
 
 def _measured_links(path: Path) -> dict[str, Any]:
-    """Return the fields of Cluster that a network-check measured: reached rates of links, not rated ones."""
+    """Return the fields of Cluster that a network-check has measured.
+
+    It measures the reached bandwidth of links, so the rated bandwidth is computed from it.
+    """
     found = network_file.read(path)
     fields: dict[str, Any] = {}
     for kind, links in (("inner", found.inner), ("outer", found.outer)):

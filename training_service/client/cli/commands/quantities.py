@@ -10,7 +10,10 @@ _QUANTITY = re.compile(r"(\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)([KMGTP]i
 
 
 def quantity(text: str, option: str, kind: str = "size") -> float:
-    """Parse a number above 0 with a unit, such as 16Gi, 80G or 3e14. Raises ValueError for the option."""
+    """Parse a number above 0 with or without a unit, such as 16Gi, 80G or 3e14. Raises ValueError.
+
+    The error names the `option` and the `kind` of quantity.
+    """
     match = _QUANTITY.fullmatch(text)
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
     if not 0 < number < math.inf:

@@ -225,9 +225,10 @@ def _submitted(answer: TrainResponse) -> str:
 
 
 def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
-    """Return the command. A `--` after the program only separates its arguments.
+    """Return the command that runs the program.
 
-    Raises InvalidRequest for a Python file that is not sent. `files` is None if they were sent before.
+    A `--` after the program only separates the program's arguments. `files` is None if the files were
+    uploaded before. Raises InvalidRequest if the program is a Python file that is not among the files.
     """
     first, *arguments = program
     if arguments[:1] == ["--"]:
@@ -246,20 +247,20 @@ def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
 
 
 def _name_of(program: str) -> str:
-    """Return a name for the job, if the program's name can be one."""
+    """Return the program's file name if it is allowed as the name of a job; empty if it is not."""
     name = Path(program).name
     return name if name[:1].isalnum() and all(c.isalnum() or c in " ._-" for c in name) else ""
 
 
 class Progress:
-    """Prints how much of a large upload is done, at each tenth."""
+    """Prints the progress of a large upload after each tenth of it."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._shown = 0
 
     def show(self, sent: int, total: int) -> None:
-        """Note what was sent, in bytes."""
+        """Note that `sent` of `total` bytes were sent."""
         tenths = 10 * sent // total if total else 10
         if total >= _SHOWN_FROM and tenths > self._shown:
             self._shown = tenths
@@ -276,7 +277,7 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
         attempt = 1
         for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
             text = chunk.text
-            if chunk.attempt > attempt:  # the output begins again
+            if chunk.attempt > attempt:  # another attempt: its output begins anew
                 attempt = chunk.attempt
                 session.output.note(f"job {job}: attempt {attempt}; trainctl describe {job} says why")
             if session.output.on_terminal:

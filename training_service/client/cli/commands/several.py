@@ -19,10 +19,10 @@ _AT_ONCE: Final = 16
 
 
 def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:
-    """Call `act` for each job once, in threads, and `show` each result in the order of the jobs.
+    """Call `act` for each job once, in threads. Call `show` for each result, in the order of the jobs.
 
-    Failures are reported at once, and the first one determines the exit code. Raises Unavailable and
-    Untrusted at the first job with this error, since the other jobs would get it, too.
+    Failures are reported at once, and the first one determines the exit code. If a job gets Unavailable or
+    Untrusted, this error is raised at once, since the other jobs would get it, too.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()

@@ -192,7 +192,7 @@ def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[Tra
 
 
 def _read(session: Session, assume: timedelta) -> LiveQueue:
-    """Read the queue of the service. Raises BadParameter if there is nothing to simulate."""
+    """Read the queue of the service. Raises BadParameter if it has no jobs to simulate."""
     with session.client() as client:
         found = live_queue(client.queue_snapshot(session.project), assume.total_seconds())
     if not found.jobs:
@@ -227,7 +227,7 @@ def _describe(session: Session, found: LiveQueue, assume: timedelta) -> None:
 
 
 def _refuse_options(context: typer.Context, names: Sequence[str], *, is_trace: bool) -> None:
-    """Raise BadParameter if one of these options is given."""
+    """Raise BadParameter if one of the options `names` was given. The message depends on `is_trace`."""
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

@@ -32,7 +32,9 @@ Tags = Annotated[
 
 @contextmanager
 def repeatable(key: str) -> Iterator[None]:
-    """Add to an error of the connection the advice how to repeat the submission."""
+    """If the block loses the connection or is interrupted, add to the error how to repeat the submission
+    with the key.
+    """
     try:
         yield
     except (DeadlineExceeded, Unavailable) as error:
@@ -49,7 +51,7 @@ def _again(key: str) -> str:
 
 
 def report(session: Session, client: TrainingClient, job: int, *, followed: bool) -> None:
-    """Print the id of a submitted job, and follow the job if that is wanted."""
+    """Print the id of a submitted job. With `followed`, follow the job."""
 
     def summary(answer: TrainResponse) -> Text:
         hint = "" if followed else f" To follow it: {session.command(f'watch {answer.job_id}')}"

@@ -42,7 +42,9 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return a number if its text for the service is the same, or else the text."""
+    """Return the text as a number if the service would get the number as the same text; otherwise, return
+    the text.
+    """
     try:
         number = _number(text)
     except ValueError:

@@ -14,7 +14,7 @@ from training_service.client.timelines import FILE, Timeline, read
 
 @dataclass(frozen=True)
 class _Entry:
-    """A timeline as a result."""
+    """The timeline of a job, as a result of the command."""
 
     job: int
     timeline: Timeline

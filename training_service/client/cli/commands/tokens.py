@@ -84,6 +84,9 @@ def revoke(
 
 
 def _id_of(text: str) -> str:
-    """Return the id of a token. If the text is a whole token, its secret part must not be sent."""
+    """Return the id in the text, which is an id or, by mistake, a whole token.
+
+    Its secret part must not be sent.
+    """
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tst" else text

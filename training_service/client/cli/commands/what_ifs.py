@@ -16,7 +16,7 @@ from training_service.client.cli.commands.assignments import parsed
 def changes(
     add: Sequence[str], quota: Sequence[str], preempt: bool = False, spot: Spot | None = None
 ) -> Changes:
-    """Parse the changes of a what-if. Raises BadParameter."""
+    """Return the changes that the options of a what-if ask for. Raises BadParameter."""
     most = trace.MOST_INSTANCES
     added = {flavor: _whole(flavor, text, -most, "--add") for flavor, text in parsed(add, "--add").items()}
     quotas = [_quota(queue, text) for queue, text in parsed(quota, "--quota").items()]
@@ -24,7 +24,10 @@ def changes(
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
-    """Return the changes, with the capacity changed to a total number of instances. Raises BadParameter."""
+    """Return `made` with one more change, by which the cluster has `capacity` instances.
+
+    Raises BadParameter.
+    """
     if len(cluster.flavors) != 1:
         names = ", ".join(flavor.name for flavor in cluster.flavors)
         raise typer.BadParameter(
@@ -52,7 +55,7 @@ def _whole(name: str, text: str, least: int, option: str) -> int:
 
 
 def _quota(queue: str, text: str) -> Quota:
-    """Parse N, RESOURCE=N, or FLAVOR/RESOURCE=N, as `trainctl queues` shows quotas."""
+    """Return the quota of a queue, given as N, RESOURCE=N or FLAVOR/RESOURCE=N. Raises BadParameter."""
     where, equals, amount = text.rpartition("=")
     if not equals:
         return Quota(queue, _whole(queue, text, 0, "--quota"))

@@ -19,7 +19,7 @@ from training_service.client.cli.render import words
 
 
 def caller(who: WhoAmIResponse) -> str:
-    """Describe a caller in lines."""
+    """Return lines that describe the caller."""
     known = {"open": "the service asks for no proof", "token": f"token {words.printable(who.token_id)}"}
     by = known.get(who.means, words.printable(who.means))
     lines = [f"{words.printable(who.name)} ({by})"]

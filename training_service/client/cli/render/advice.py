@@ -9,11 +9,11 @@ MOST_WAITING = 0.5
 
 
 def waiting(ranks: Sequence[RankStatus]) -> str:
-    """Say how much the ranks of a job wait for each other, and how to reduce it.
+    """Return advice if the ranks of a job wait for each other for a long time; "" if there is none to give.
 
-    The result is "" if the ranks mostly compute, or if the steps of some ranks are unknown. If even the rank
-    that waits least waits long, the exchange of data takes the time. If one rank hardly waits, the others
-    wait for this rank, and the status names it as slow.
+    If even the rank that waits least waits long, the exchange of data takes the time, and the advice says how
+    to reduce it. There is no advice if a rank hardly waits: the others then wait for this rank, and the
+    status names it as slow. There is none either if the steps of some ranks are unknown.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

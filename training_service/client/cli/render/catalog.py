@@ -16,7 +16,7 @@ from training_service.client.cli.render import words
 
 
 def name(found: Algorithm | Dataset) -> str:
-    """Return the name alone."""
+    """Return only the name of the entry."""
     return words.printable(found.name)
 
 

@@ -43,7 +43,7 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 
 
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """Yield the facts of the request."""
+    """Yield the facts about the job's request."""
     job = status.metadata
     if status.HasField("program"):
         yield from _program(status.program)
@@ -70,7 +70,7 @@ def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 
 
 def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact]:
-    """Yield the job's present state."""
+    """Yield the facts about the job's present state."""
     if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
         if why := _why_it_waits(status.message):
@@ -116,7 +116,7 @@ def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
 
 
 def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Return for how long a running job has reported nothing, or "" if that is not long."""
+    """Return a text on how long a running job has reported nothing; "" if that is not long."""
     if status.status != TrainingStatus.running or status.ending or not status.HasField("started_at"):
         return ""
     heard = [status.started_at]
@@ -148,12 +148,12 @@ def reason(diagnosis: Diagnosis) -> str:
 
 
 def _why_it_waits(message: str) -> str:
-    """Return the text after the position in the message of a queued job; empty without such a text."""
+    """Return the part of a queued job's message that follows its position; "" if there is none."""
     return message.partition(" training jobs waiting before this. ")[2]
 
 
 def _says_it_again(status: GetTrainingStatusResponse) -> bool:
-    """Return whether the message only repeats other facts: the queue, the model, the end or the diagnosis."""
+    """Return whether the status's message only repeats facts that are shown anyway, such as its diagnosis."""
     if status.status == TrainingStatus.queuing:
         return not status.HasField("next_attempt_at")
     if status.status == TrainingStatus.succeed:
@@ -191,12 +191,12 @@ def standing(status: GetTrainingStatusResponse) -> Iterator[str]:
 
 
 def may_have_model(status: GetTrainingStatusResponse) -> bool:
-    """Return false if the service has found no model at the model's URI."""
+    """Return whether the job may have a model: false only if the service found none at the model's URI."""
     return status.has_model or not status.HasField("has_model")
 
 
 def times(status: GetTrainingStatusResponse) -> Iterator[tuple[str, Timestamp]]:
-    """Yield the times of the job."""
+    """Yield the known times of the job, each with its label."""
     if status.HasField("submitted_at"):
         yield "Submitted", status.submitted_at
     if status.HasField("started_at"):
@@ -239,7 +239,7 @@ def _move(move: Move) -> str:
 
 
 def provenance(made_from: Provenance) -> Iterator[Fact]:
-    """Yield the origin of a model."""
+    """Yield the facts about the origin of a model."""
     job, program = made_from.request.metadata, made_from.request.program
     if job.algorithm:
         yield "Algorithm", words.printable(job.algorithm)
@@ -278,7 +278,10 @@ def _attempt(status: GetTrainingStatusResponse) -> str:
 
 
 def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
-    """Yield why a job failed and what to do. Only the detail may have several lines."""
+    """Yield the facts of a diagnosis: why the job failed and what to do.
+
+    Only the detail may have several lines.
+    """
     yield "What happened", words.printable(diagnosis.summary)
     if diagnosis.HasField("rank"):
         yield "Where", f"rank {diagnosis.rank}"

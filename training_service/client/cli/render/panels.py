@@ -104,7 +104,7 @@ def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
 
 
 def facts_table(title: Text, labelled: Iterable[facts.Fact]) -> RenderableType:
-    """Return facts below a title."""
+    """Return the facts as a table below a title."""
     return Group(title, _grid(labelled))
 
 
@@ -117,7 +117,7 @@ def _word(status: GetTrainingStatusResponse) -> Text:
 
 
 def _detail(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Return the most important fact, for a list."""
+    """Return the most important fact about a job, for its row in a list."""
     if status.HasField("diagnosis"):
         return words.printable(status.diagnosis.summary)
     if status.HasField("next_attempt_at"):
@@ -139,7 +139,7 @@ def _times(status: GetTrainingStatusResponse, now: datetime) -> Iterable[facts.F
 
 
 def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
-    """Yield a progress bar, which pulses if the total is unknown."""
+    """Yield a progress bar if the job has reported progress. The bar pulses if the total is unknown."""
     if not status.HasField("progress"):
         return
     done = words.fraction_done(status.progress)
@@ -150,7 +150,7 @@ def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
 
 def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    # As wide as the longest label of all grids, so that they align.
+    # The longest label of all grids gives the width, so that the grids align.
     grid.add_column(style="dim", no_wrap=True, min_width=len("What happened"))
     grid.add_column(overflow="fold")
     for label, value in labelled:

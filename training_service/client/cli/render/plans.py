@@ -19,7 +19,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """A decision with its inputs."""
+    """A decision of the planner, with the inputs of the decision."""
 
     training: Training
     cluster: Cluster
@@ -33,12 +33,14 @@ class Advice:
 
     @property
     def note(self) -> str:
-        """A note about the parameters to copy, if they are for another model."""
+        """A note on how the model differs from the one that the parameters select; "" if it does not
+        differ.
+        """
         return reasons.differences(self.training.model)
 
     @property
     def shown(self) -> list[Choice]:
-        """The best choices, the first one first."""
+        """The best choices, the best one first, and the second-best choice of all."""
         first = list(self.decision.at_best[:_SHOWN])
         other = reasons.runner_up(self.decision)
         return first if other is None or other in first else [*first, other]
@@ -93,7 +95,7 @@ def text(advice: Advice) -> str:
 
 
 def panel(advice: Advice) -> RenderableType:
-    """Draw the decision."""
+    """Return the decision as a Rich object."""
     table = Table(box=None, header_style="bold")
     for head in ("layout", "devices", "memory", "step", "communication", "waiting", "why not"):
         table.add_column(head, justify="left" if head in ("layout", "why not") else "right")

@@ -32,7 +32,7 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
             style = {"label": curve.label, "color": _COLORS[number % len(_COLORS)]}
             for steps, values in curve.runs:
                 plotext.plot(list(steps), list(values), marker="braille", **style)
-                style.pop("label", None)  # one entry for all parts of a curve
+                style.pop("label", None)  # so that all parts of a curve have one entry in the legend
             if bad := curve.nonfinite:
                 heights = [high if value == math.inf else low for _, value in bad]
                 style["label"] = " ".join(filter(None, (style.get("label"), _note(bad))))
@@ -65,7 +65,10 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the smallest and the largest finite value. Other values are marked at one of these heights."""
+    """Return the smallest and the largest finite value of the curves.
+
+    NaN and infinities are marked at these heights.
+    """
     finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
     return min(finite, default=0.0), max(finite, default=0.0)
 
@@ -75,7 +78,11 @@ def _note(bad: Sequence[tuple[int, float]]) -> str:
 
 
 def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
-    """Yield step, height and text of the first slow ranks. The last text counts the other ones."""
+    """Yield the step, the height and the text of the mark of each slow rank, for the first _SLOW_SHOWN ranks.
+
+    The last text has the number of the other slow ranks. `low` is the height if the curve has no finite
+    value.
+    """
     for place, slow in curve.slow[:_SLOW_SHOWN]:
         step, value = curve.steps[place], curve.values[place]
         note = f"rank {slow.rank} takes {slow.factor:.1f} times as long, since step {step}"
@@ -112,7 +119,7 @@ def picture(path: Path, plots: int) -> Iterator[list[Any]]:
 
 
 def plain(text: str) -> str:
-    """Escape text for Matplotlib, which parses text between dollars as a formula."""
+    """Return the text escaped for Matplotlib, which parses text between dollar signs as a formula."""
     return printable(text).replace("$", r"\$")
 
 

@@ -42,7 +42,9 @@ def tables(found: GetQueueResponse) -> RenderableType:
 
 
 def _stops(job: WaitingJob) -> Iterator[str]:
-    """Yield which jobs are being stopped for a job, and for which job it was stopped."""
+    """Yield a line if jobs are being stopped for the waiting job, and a line if it was itself stopped for
+    another job.
+    """
     if job.stopping:
         jobs = ", ".join(map(str, job.stopping))
         yield f"job {job.job_id}: being stopped for it: {jobs}"

@@ -11,7 +11,7 @@ from training_service.client.cli.render import words
 
 
 def name(found: Queue) -> str:
-    """Return the name alone."""
+    """Return only the name of the queue."""
     return words.printable(found.name)
 
 

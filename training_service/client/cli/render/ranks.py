@@ -8,7 +8,10 @@ class RankPrefixes:
         self._unfinished: int | None = None
 
     def prefixed(self, rank: int, text: str) -> str:
-        """Prefix the next output of a rank. If another rank's line is incomplete, end it first."""
+        """Return the next output of a rank with the prefix in each line.
+
+        If the previous output was an incomplete line of another rank, a line break comes first.
+        """
         if not text:
             return ""
         prefix = f"[{rank}] "

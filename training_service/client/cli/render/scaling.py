@@ -18,7 +18,7 @@ from training_service.client.scaling.worth import Prices, by_efficiency, by_pric
 
 @dataclass(frozen=True)
 class Shown:
-    """A series with its prices."""
+    """A series of a study, and the prices by which its numbers of instances are judged."""
 
     series: Series
     prices: Prices
@@ -26,7 +26,9 @@ class Shown:
 
     @property
     def worth(self) -> dict[str, int]:
-        """The numbers of instances that are worth it, by the rule."""
+        """The number of instances that pays, by the name of the rule: "efficiency", and "price" with both
+        prices.
+        """
         series, prices = self.series, self.prices
         if series.law is None:
             return {}
@@ -75,13 +77,13 @@ class Shown:
 
 
 def line(shown: Shown) -> str:
-    """Return a line for each point, separated by tabs, and the sentences about the law."""
+    """Return a line for each point, with columns separated by tabs, and then the sentences about the law."""
     rows = ["\t".join((_title(shown.series), *_cells(row))) for row in shown.rows]
     return "\n".join((*rows, *sentences(shown)))
 
 
 def tables(every: Any) -> RenderableType:
-    """Draw all series."""
+    """Return all series as a Rich object."""
     return Group(*(part for shown in every for part in _drawn(shown)))
 
 
@@ -107,7 +109,9 @@ def _drawn(shown: Shown) -> list[RenderableType]:
 
 
 def sentences(shown: Shown) -> list[str]:
-    """Name the law that the points follow, missing points, and the number of instances that pays."""
+    """Return sentences on the law that the points follow, the missing points, and the number of instances
+    that pays.
+    """
     series, law = shown.series, shown.series.law
     found = [
         f"{words.count(n, 'instance')}: no point, {words.printable(why)}" for n, why in series.missing.items()

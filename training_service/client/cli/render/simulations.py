@@ -25,13 +25,13 @@ _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 @dataclass(frozen=True)
 class Shown:
-    """A simulation."""
+    """A simulation that is shown."""
 
     result: Result
 
     @property
     def mean_fairness(self) -> float:
-        """Jain's index on average over time. 1 if there is only one queue."""
+        """The mean over time of Jain's index of fairness. It is 1 if there is only one queue."""
         every = self.result.over_time
         return sum(each.index for each in every) / len(every) if every else 1.0
 
@@ -75,7 +75,7 @@ def line(shown: Shown) -> str:
 
 
 def tables(every: Iterable[Shown]) -> RenderableType:
-    """Draw a column for each simulation."""
+    """Return tables with a column for each simulation."""
     shown = list(every)
     parts: list[RenderableType] = [_table("", shown, _rows(shown))]
     sizes = sorted({size for each in shown for size in each.result.summary.by_size})
@@ -105,7 +105,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 
 def _reason(shown: Shown) -> str:
-    """Return why the largest of the jobs that never started has not started."""
+    """Return why some jobs never started: the reason of the largest one."""
     records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances
@@ -140,7 +140,7 @@ def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
 
 
 def _by_resource(shown: Sequence[Shown]) -> Iterator[tuple[str, list[str]]]:
-    """Yield a row for each resource, if there are several."""
+    """Yield the label and the cells of a row for each resource, if there are several."""
     names = list(dict.fromkeys(name for each in shown for name in each.result.summary.by_resource))
     for name in names if len(names) > 1 else ():
         shares = [each.result.summary.by_resource.get(name) for each in shown]
@@ -159,7 +159,9 @@ def _mean(waits: Waits | None) -> str:
 def _by_name(
     title: str, shown: Sequence[Shown], waits_of: Callable[[Summary], Mapping[str, Waits]]
 ) -> Iterator[Table]:
-    """Yield a table with a row for each name, if there are several."""
+    """Yield a table of waiting times with a row for each name in the results of `waits_of`, if there are
+    several.
+    """
     names = sorted({name for each in shown for name in waits_of(each.result.summary)})
     if len(names) > 1:
         listed = names[:_MOST_LISTED]
@@ -196,7 +198,10 @@ def check_picture(path: Path) -> None:
 
 
 def save(shown: Sequence[Shown], path: Path) -> None:
-    """Draw utilisation, waiting, fairness, and the shares of each simulation. Raises BadParameter."""
+    """Draw utilisation, waiting, fairness and the queues' shares of the simulations to a file.
+
+    Raises BadParameter.
+    """
     try:
         with plots.picture(path, 3 + len(shown)) as axes:
             drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)
@@ -219,7 +224,10 @@ def _draw_utilisation(axis: Any, every: Sequence[Shown]) -> None:
 
 
 def _draw_waiting(axis: Any, every: Sequence[Shown]) -> None:
-    """Draw a group of bars for each project or queue: the mean, with a line up to the P90."""
+    """Draw a group of bars for each project or queue.
+
+    A bar is the mean of waiting; a line goes up to the P90.
+    """
     has_projects = any(len(each.result.summary.by_project) > 1 for each in every)
     of_names = [
         each.result.summary.by_project if has_projects else each.result.summary.by_queue for each in every

@@ -33,9 +33,10 @@ def table(
     statuses: Mapping[int, GetTrainingStatusResponse],
     max_rows: int | None = None,
 ) -> RenderableType:
-    """Return a table of trials, the best first. `statuses` are the statuses of live jobs by trial.
+    """Return a table of trials, the best first.
 
-    Ended trials beyond `max_rows` are left out. Live trials are always shown.
+    `statuses` has the statuses of live jobs by the number of the trial. Ended trials beyond `max_rows` are
+    left out. Live trials are always shown.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)
@@ -64,7 +65,9 @@ def table(
 
 
 def tally(sweep: Sweep, total: int, trials: Sequence[Trial]) -> str:
-    """Return the progress of a sweep: Sweep lr: 7 of 20 trials, 2 submitted, 4 complete, 1 pruned."""
+    """Return the progress of a sweep, such as "Sweep lr: 7 of 20 trials, 2 submitted, 4 complete, 1
+    pruned".
+    """
     states = [trial.state for trial in trials]
     counts = [f"{states.count(state)} {state}" for state in _STYLES if state in states]
     title = f"Sweep {words.printable(sweep.name)}: {len(trials)} of {words.count(total, 'trial')}"
@@ -91,7 +94,7 @@ def job(trial: Trial) -> str:
 
 
 def summary(trial: Trial, objective: Objective) -> str:
-    """Return one trial for people: trial 3 (LR=0.1): complete, accuracy 0.91."""
+    """Return one trial for people, such as "trial 3 (LR=0.1): complete, accuracy 0.91"."""
     job = "" if trial.job is None else f", job {trial.job}"
     value = "" if trial.value is None else f", {words.printable(objective.metric)} {trial.value:.6g}"
     why = f": {words.printable(trial.reason)}" if trial.reason else ""
@@ -149,7 +152,7 @@ def _short(value: bool | int | float | str) -> str:
 
 
 def _state(trial: Trial, status: GetTrainingStatusResponse | None) -> str:
-    """Return the state of a trial, or of its job while the job is live."""
+    """Return the state of a trial. While its job is live, return the status of the job."""
     if trial.state == "submitted" and status is not None:
         return words.status_word(status.status)
     return trial.state

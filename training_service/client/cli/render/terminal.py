@@ -7,7 +7,7 @@ cursor, hide text, or make the terminal type an answer. Rich and Click remove on
 import re
 
 _STRING_BY_ESCAPE = "P]X^_"  # DCS, OSC, SOS, PM, APC
-_STRING = "\x90\x9d\x98\x9e\x9f"  # the same as one character (C1)
+_STRING = "\x90\x9d\x98\x9e\x9f"  # the same beginnings as single characters (C1)
 
 # Everything except control characters (C0, DEL, C1) and characters that change the direction of text.
 _PLAIN = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
@@ -32,7 +32,7 @@ class TerminalText:
         self._broke_at_return = False
 
     def cleaned(self, piece: str) -> str:
-        """Return the next piece without its sequences."""
+        """Return the next piece of the text without terminal sequences and control characters."""
         position = 0
         self._kept.clear()
         while position < len(piece):

@@ -47,7 +47,9 @@ def _shape(timeline: Timeline) -> str:
 
 
 def drawn(timeline: Timeline, label: str, width: int) -> str:
-    """Return a row with `width` columns for each rank, and the meaning of the signs."""
+    """Return the timeline as text: a row of at most `width` columns for each rank, and the meaning of the
+    signs.
+    """
     idle = [f" idle {share:.1%}" for share in timeline.idle_of_ranks]
     heads = [f"rank {rank} " for rank in range(timeline.measured.ranks)]
     left, right = max(map(len, heads)), max(map(len, idle))
@@ -96,7 +98,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
 
 
 def _sign(box: Box, width: int) -> str:
-    """Return the sign of a pass: its kind and, if both fit, its micro-batch."""
+    """Return the sign of a pass in `width` columns: its kind and, if there is room, its micro-batch."""
     number, filler = str(box.micro_batch), _FILLERS[box.kind]
     return number + filler * (width - len(number)) if len(number) < width else filler * width
 

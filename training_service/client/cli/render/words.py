@@ -47,12 +47,12 @@ def phase_word(phase: RankPhase.ValueType) -> str:
 
 
 def moment(timestamp: Timestamp) -> str:
-    """Format a time in UTC for programs: 2025-11-21T12:00:00Z."""
+    """Format a time in UTC for programs, such as 2025-11-21T12:00:00Z."""
     return timestamp.ToDatetime(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def local_moment(timestamp: Timestamp) -> str:
-    """Format a time for people, in the local time zone: 2025-11-21 13:00:00."""
+    """Format a time for people in the local time zone, such as 2025-11-21 13:00:00."""
     return timestamp.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -63,7 +63,7 @@ def seconds_between(start: Timestamp, end: datetime | Timestamp) -> float:
 
 
 def distance(at: Timestamp, now: datetime) -> str:
-    """Format a time relative to now: 5s ago, in 2m 05s."""
+    """Format a time relative to now, such as "5s ago" or "in 2m 05s"."""
     if at.ToDatetime(UTC) > now:
         return f"in {duration((at.ToDatetime(UTC) - now).total_seconds())}"
     return f"{duration(seconds_between(at, now))} ago"
@@ -114,7 +114,7 @@ def queue_position(jobs_before: int) -> str:
 
 
 def waits_to_retry(attempt: int) -> str:
-    """Describe a job that waits for the attempt after this one."""
+    """Say that this attempt of a job has failed, and that the job waits for the next one."""
     return f"attempt {attempt} failed, waiting to retry"
 
 
@@ -142,7 +142,7 @@ def pace(progress: Progress, *, with_estimate: bool = True) -> str:
 
 
 def metrics(progress: Progress) -> str:
-    """Format the first metrics by name: accuracy 0.88, loss 0.3121."""
+    """Format the first metrics in the order of their names, such as "accuracy 0.88, loss 0.3121"."""
     shown = [f"{printable(name)} {number(value)}" for name, value in sorted(progress.metrics.items())]
     return ", ".join(_shortened(shown, _METRICS_SHOWN))
 
@@ -207,7 +207,9 @@ def _rank(rank: RankStatus) -> str:
 
 
 def slow_ranks(statuses: Iterable[RankStatus]) -> str:
-    """Format the ranks that are slow: rank 2 works 1.3 times as long on a step as the median since 12:00."""
+    """Format the slow ranks, such as "rank 2 works 1.3 times as long on a step as the median one, since
+    12:00".
+    """
     slow = [
         f"rank {rank.rank} works {rank.pace.slowness:.1f} times as long on a step as the median one, since "
         + local_moment(rank.pace.slow_since)

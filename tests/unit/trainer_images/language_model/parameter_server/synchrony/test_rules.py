@@ -11,6 +11,7 @@ from trainer_kit.errors import ParameterError
         (Synchrony.BACKUP_WORKERS, {"backup_workers": 0}, Rule(5, in_step=True)),
         (Synchrony.SOFTSYNC, {"softsync": 1}, Rule(5, weakens_stale=True)),
         (Synchrony.SOFTSYNC, {"softsync": 2}, Rule(2, weakens_stale=True)),
+        (Synchrony.SOFTSYNC, {"softsync": 5}, Rule(1, weakens_stale=True)),  # asynchronous, by staleness
         (Synchrony.ASYNCHRONOUS, {}, Rule(1)),
         (Synchrony.DELAY_COMPENSATED, {"compensation": 0.5}, Rule(1, compensation=0.5)),
     ],
