@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.trainctl import Trainctl
 
 RUN = ("run", "--no-start", "--tree", "0f" * 32, "train.py")
-TIMES = {"started_at": Timestamp(seconds=60), "finished_at": Timestamp(seconds=185)}
+TIMES: dict[str, Any] = {"started_at": Timestamp(seconds=60), "finished_at": Timestamp(seconds=185)}
 
 
 def test_a_run_that_succeeds_ends_with_its_time_and_its_model(
