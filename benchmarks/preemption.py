@@ -10,8 +10,8 @@ notice loses 60 s with each stop. Policies know only the reported checkpoints. J
 report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
 differ widely, and the target holds for the loss of all draws together. Jobs of the high priority may wait so
 that less is lost, so the table has their mean wait, too. The parameter of the rule was chosen on draws 1 to
-15, which are not measured. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each
-trace, with one draw.
+30. For draws that had no part in the choice, use `--draws 31 32 33`. Nothing depends on the machine.
+`--quick` replays the first 1,500 jobs of each trace, with one draw.
 """
 
 import argparse

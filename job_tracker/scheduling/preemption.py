@@ -30,8 +30,7 @@ _MOST_QUEUES: Final = 8
 PATIENCE: Final = 3.0
 """A job of a higher priority waits if the victims lose more than this number of times its own wait.
 
-Both are counted in instance-seconds. benchmarks.preemption measures this rule. The number was chosen with
-other random jobs than the benchmark's.
+Both are counted in instance-seconds. benchmarks.preemption measures this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """The key by which victims are sorted: the first are stopped first."""
