@@ -13,10 +13,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.support.trainers.fork_fixtures"]  # here, so that all tests share them
 
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
-"""The order of the folders with the longest tests, which run before all other tests with --longest-first.
-
-Tests that need scripts/install-frameworks come last of these, since the script may still be running.
-"""
+"""The order of the folders with the longest tests, which run before all other tests with --longest-first."""
 
 _MARKERS = {"cluster": "cluster", "docker_engine": "engine"}
 """Fixtures of tests.support, and the marker of tests that use them."""
