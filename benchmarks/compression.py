@@ -1,11 +1,11 @@
 """Loss and bytes of each compression of gradients, for the language model on real text.
 
-    python -m benchmarks.compression [--quick]      (as root: two machines of `links`)
+    python -m benchmarks.compression [--quick]      (as root, since links.py emulates two machines)
 
 Two ranks train the same model on the same examples with each GRADIENT_COMPRESSION. The bytes of a step are
-measured twice: the job reports them (gradient_sent_bytes), and the machine counts all bytes that left it. All
-bytes of the machine include the headers of packets, the sums of losses and the start of the group. They are
-divided by the number of steps.
+measured twice: the job reports them (gradient_sent_bytes), and the machine counts all bytes that left it. The
+machine's count includes the headers of packets, the sums of losses and the start of the group. It is divided
+by the number of steps.
 """
 
 import json

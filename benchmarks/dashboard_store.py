@@ -167,7 +167,7 @@ def _points(at: datetime, series: int) -> Iterator[MetricPoint]:
 
 
 async def _log(size: int) -> AsyncGenerator[bytes, None]:
-    """Yield the records of a log with this many bytes of text, 10,000 lines each second."""
+    """Yield the records of a log with `size` bytes of text. By their times, 10,000 lines come each second."""
     second = b"".join(
         b"@@@@@@@@@@@@@@@@@@@.%09dZ F line %06d %b\n" % (number, number, b"x" * (_LINE - 13))
         for number in range(LINES_OF_SECOND)

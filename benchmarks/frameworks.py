@@ -1,10 +1,10 @@
 """Trains with every framework on every engine, on 1, 2 and 3 instances: `python -m benchmarks.frameworks`.
 
-Each cell of the table is one run of an example of trainer_images through the service. Data, requests and code
-are the same; only `backend` differs. A cell shows the time from submission to end, and the test accuracy. The
-service refuses combinations that cannot run; the cell shows its reason. A full run takes an hour, mostly to
-build images and load them into the cluster. Results are kept in .local/frameworks.json, so that the table can
-be made in parts.
+Each cell of the table is one run of an example of trainer_images through the service. On every engine, the
+data, the requests and the code are the same; only `backend` differs. A cell shows the time from submission to
+end, and the test accuracy. The service refuses combinations that cannot run; the cell shows its reason. A
+full run takes an hour, mostly to build images and load them into the cluster. Results are kept in
+.local/frameworks.json, so that the table can be made in parts.
 
 --backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
 """

@@ -1,8 +1,8 @@
 """Shared parts of the Kubernetes benchmarks: a cluster, the service on it, and a bare client.
 
-tests/cluster makes the cluster, in a separate folder, and removes it afterwards. It is always the Debian
-cluster: only this cluster can run without nodes, simulate nodes, and see this machine's folders. `NoCluster`
-says why a machine cannot have one.
+tests/cluster makes the cluster, in a separate folder, and removes it afterwards. Of the clusters that its
+README describes, it is always the one named debian: only this one can run without nodes, simulate nodes, and
+see this machine's folders. `NoCluster` says why a machine cannot have one.
 """
 
 import asyncio
@@ -179,7 +179,7 @@ def planned(
     storage: Path = Path("/storage"),
     **parameters: str,
 ) -> KubernetesPlan:
-    """Return the objects that the service would create for a job, for the peers to create."""
+    """Return the objects that the service would create for a job. Bare clients create them for comparison."""
     common = request(PARALLEL_INSTANCES=str(instances), **parameters).metadata
     trainers = {"master": 1, **({"worker": instances - 1} if instances > 1 else {})}
     spec = JobSpec(

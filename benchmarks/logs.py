@@ -5,7 +5,7 @@ as it can. The other stops reading after a while, but stays connected. Then the 
 to storage and read again from there. The result is the peak of the resident set in this time, minus its value
 before.
 
-The peer of the printing is the same program with a file as its output.
+For comparison, the same program prints into a file.
 """
 
 import subprocess
@@ -141,7 +141,7 @@ def _in_storage(folder: Path, job_id: int) -> None:
     kept = folder / "storage" / "logs" / str(job_id) / "1" / "0.log.gz"
     while not kept.exists() or any((folder / "groups" / "ended").iterdir()):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{kept} is not there after {_STORAGE_SECONDS:g} s")
+            raise RuntimeError(f"the log is not in {kept} alone after {_STORAGE_SECONDS:g} s")
         time.sleep(0.05)
 
 

@@ -1,4 +1,4 @@
-"""Parameter servers: the bytes of the busiest server beside the formula, and the time of an update.
+"""Parameter servers: the bytes of the busiest server, compared with a formula, and the time of an update.
 
     python -m benchmarks.parameter_servers [--quick]
 

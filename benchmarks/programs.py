@@ -1,13 +1,14 @@
-"""From an edit to running: `python -m benchmarks.programs [--quick] [PART…]`; the parts are those of PARTS.
+"""The time from an edit to a running program: `python -m benchmarks.programs [--quick] [PART…]` (see PARTS).
 
-Enter → first line: `trainctl run python3 train.py` as a command of its own, in a folder of 130 files of 10 MB
-in all, from its start until the first line of the program is on its output. Each round has new files, so that
-all of them are sent; then one line of one file changes, and the command is given again. The peer is `python
-train.py` by hand. The engine is warm: it has the image, and has run a job. Docker's engine and the cluster
-are those of tests/cluster, and the image is its small one with Python and grpcio.
+Enter → first line: the time from the start of the process `trainctl run python3 train.py` until it prints the
+first line of the program. Its folder has 130 files, with 10 MB in all. Each round has new files, so that all
+of them are sent; then one line of one file changes, and the command runs again. For comparison, `python
+train.py` runs without the service. The engine is warm: it has the image, and has run a job. Docker's engine,
+the cluster and the small image with Python and grpcio are made by tests/cluster.
 
-Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of 1
-GB, which is refused. torchrun: benchmarks.torchrun, of which only the training as an uploaded program counts.
+Uploads: benchmarks.uploads; an upload through a link that counts bytes and is cut in the middle; and a folder
+of 1 GB, which is refused. torchrun: benchmarks.torchrun; only its training as an uploaded program is of
+interest here.
 """
 
 import json

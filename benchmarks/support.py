@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks: a service, its peer with empty handlers, load, filled stores, the table."""
+"""Shared parts of the benchmarks: a service, a server with empty handlers, load, filled stores, the table."""
 
 import asyncio
 import functools

@@ -139,7 +139,7 @@ class Job:
 
     @property
     def folder(self) -> str:
-        """Return the relative path of the job's folders, the same for model, checkpoints and logs."""
+        """Return the job's path, relative to the root folders of models, checkpoints and logs alike."""
         return naming.job_folder(self.spec.home, self.id)
 
     @property

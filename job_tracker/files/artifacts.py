@@ -51,7 +51,7 @@ class ModelFiles:
         return await patiently(look, f"the model at {uri}", seconds=_PATIENCE_SECONDS)
 
     async def has_any(self, job: Job) -> bool | None:
-        """Return whether the job's model has a file; None if the storage does not answer soon."""
+        """Return whether the job's model has a file; None if the storage fails or does not answer soon."""
         uri = job.model_uri
 
         def look() -> bool:

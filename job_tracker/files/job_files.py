@@ -40,7 +40,8 @@ class JobFiles(Protocol):
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading.
 
-        Raises FileNotFoundError, Suspicious if the file is not a regular file, and OSError with ENAMETOOLONG.
+        Raises FileNotFoundError. Raises Suspicious if it is not a regular file, and OSError (ENAMETOOLONG) if
+        its name is too long.
         """
         ...
 

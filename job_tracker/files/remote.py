@@ -17,7 +17,7 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
 
     Its errors, except a TrackerError, become StorageUnavailable.
 
-    An executor's thread is not used, since the program would wait for this thread before it ends.
+    The thread is a daemon. An executor is not used, since the program would wait for its threads at exit.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -27,7 +27,7 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
             return
         if error is not None:
             future.set_exception(error)
-            future.exception()  # mark it as retrieved, since nothing may await it any longer
+            future.exception()  # marks it as retrieved: otherwise asyncio warns if nothing awaits the future
         else:
             future.set_result(result)  # type: ignore[arg-type]
 

@@ -182,7 +182,8 @@ class Place:
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
         """Rename the file or folder to `target` durably.
 
-        Raises FileExistsError if the target exists, unless `replace` is true.
+        Unless `replace` is true, the file keeps its old name, too. In this case, folders are not allowed, and
+        FileExistsError is raised if the target exists.
         """
         with self._parent() as source, target._parent() as goal:
             if replace:

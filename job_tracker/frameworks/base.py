@@ -93,7 +93,7 @@ class Framework(Protocol):
         ...
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables with which instance number `rank` joins its group."""
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ class Mpi:
     traits = Traits(starts_processes=True, roles={_LAUNCHER: Role(at_most=1, takes_rank_0=True)})
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables with which instance number `rank` joins its group."""
         return {
             "MASTER_ADDR": layout.master.host,
             "MASTER_PORT": str(layout.master.port),
@@ -34,5 +34,8 @@ class Mpi:
         layout: GroupLayout,  # noqa: ARG002  # it is in the environment of each instance
         command: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """Return the command of the launcher, which starts `command` in every instance."""
+        """Return the command that every instance runs.
+
+        In rank 0, it launches `command` with mpirun. On each instance that trains, it runs mpirun's daemon.
+        """
         return ("python", "-m", "trainer_kit.mpi", *command)

@@ -20,7 +20,7 @@ class PyTorch:
     traits = Traits(starts_processes=True, is_elastic=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables with which instance number `rank` joins its group."""
         master = {"MASTER_ADDR": layout.master.host, "MASTER_PORT": str(layout.master.port)}
         group = {
             "PET_NNODES": str(layout.size),

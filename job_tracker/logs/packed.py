@@ -1,8 +1,8 @@
 """Compressed logs that can be read from any position.
 
 A log is a sequence of blocks. Each block is a gzip member with about a mebibyte of records. The last member
-is empty, and has the index of the blocks in its header. So any program that reads gzip can read the whole
-log, even earlier versions of the service. A log of one block has no index.
+is empty, and has the index of the blocks in its header. So any program that reads gzip, even an earlier
+version of the service, can read the whole log. A log of one block has no index.
 """
 
 import gzip
@@ -53,9 +53,9 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last known position from which no wanted record is missed.
+        """Return the last known position at or before the first wanted record.
 
-        Wanted are the records later than `after`; with `tail_lines`, only those in the last lines of the log.
+        The wanted records are later than `after` and, with `tail_lines`, within the last `tail_lines` lines.
         """
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:

@@ -216,7 +216,7 @@ class _Folder:
     """An open folder of a log. It stays open if the folder is moved."""
 
     def __init__(self, place: Place) -> None:
-        """Open the folder. Raises LogsNotFound if it does not exist."""
+        """Open the folder. Raises LogsNotFound if it does not exist, is not readable, or is not a folder."""
         self._name = place.name
         self._file: BinaryIO | None = None
         try:
@@ -279,7 +279,7 @@ def _whole_records(file: BinaryIO) -> bytes:
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """Return the first position after the time `after` and at most `tail_lines` lines before the end."""
+    """Return the first position that is later than `after` and within the last `tail_lines` lines."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 

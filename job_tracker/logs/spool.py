@@ -211,7 +211,7 @@ class FolderSpool:
     async def _write_to(
         self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write a log, in place of the existing one unless that is at least as long. Raises OSError.
+        """Write a log. It replaces an existing log only if it is longer. Raises OSError.
 
         Return the error that ended the log early, or None.
         """

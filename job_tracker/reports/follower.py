@@ -76,7 +76,7 @@ class LogFollower:
         buffer.on_call = self._reports_by_calls
 
     def follow(self, job: Job) -> None:
-        """Follow the log of the job's group, unless it is already followed."""
+        """Follow the log of the job's group, unless it is already followed or the job reports by calls."""
         attempt = (job.id, job.attempt)
         if attempt in self._followers:
             return
@@ -153,7 +153,7 @@ class LogFollower:
         return not turn.expired()
 
     async def _read_to_the_end(self, follower: _Follower) -> None:
-        """Read the remaining log of an ended group."""
+        """Read the rest of the log of an ended group, from where this follower stopped."""
         with suppress(TrackerError):
             known = await self._buffer.progress_of(follower.attempt)
             await self._read(follower, known, follow=False)

@@ -51,8 +51,9 @@ class ReportTokens:
         key = await self._keys.find(key_id)
         if key is None:
             raise NotAllowed(
-                f"the report token is of key {key_id}, which this service does not have: it was removed, or "
-                "the service was restored from an earlier backup. This attempt can no longer report by "
+                f"the report token has the signature of key {key_id}, which this service does not have: the "
+                "key was removed, or the service was restored from an earlier backup. This attempt can no "
+                "longer report by "
                 "calls; the next attempt gets a new token"
             )
         claim = f"{int(job)}.{int(attempt)}"

@@ -156,7 +156,7 @@ class Board:
         return has_left
 
     def remove(self, job_id: int, now: float) -> None:
-        """Remove a job that neither waits nor runs."""
+        """Remove a job that no longer waits or runs."""
         self._stop_waiting(job_id)
         self.preemption.remove(job_id)
         self.projects.pop(job_id, None)

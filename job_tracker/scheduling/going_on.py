@@ -153,7 +153,7 @@ class Kept:
         """Return flavors in the order in which a gang tries them.
 
         First come the flavors on which the gang continues, or on which jobs are being stopped for it. If
-        there are none, the flavors whose free capacity exceeds the kept capacity come first.
+        there are none, the flavors come first that have room for the gang besides the kept capacity.
         """
         places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
         if goes_on is not None and goes_on.flavor:

@@ -145,7 +145,7 @@ def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
 
 
 def stakes_of(snapshot: Snapshot) -> Stakes:
-    """Return the stakes of a snapshot. They are sorted out now if the snapshot has plain stakes."""
+    """Return the stakes of a snapshot as Stakes. If they are in another mapping, it is converted."""
     return snapshot.stakes if isinstance(snapshot.stakes, Stakes) else Stakes(snapshot.stakes)
 
 

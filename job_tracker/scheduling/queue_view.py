@@ -208,7 +208,11 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
 
 
 def _visible(seen: Seen, caller: Caller, project: str) -> set[str]:
-    """Return the queues of a project, or of all projects of the caller, and their parents."""
+    """Return the queues that the caller may see, and all queues above them.
+
+    These are the queues of `project`; if it is "", those of all projects of the caller. A caller with a role
+    in every project then sees all queues.
+    """
     tree = seen.tree
     if not project and caller.is_everywhere:
         return set(seen.situation.snapshot.queues)

@@ -257,7 +257,7 @@ def _of_operators(
     limited = [n for n in nodes if snapshot.queues[n].limits]
     queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
     for times in _TIMES if queue_alone else ():
-        # The last remedy has no bound, since jobs before this one may take the added amount.
+        # The last try removes max_running: jobs ahead of this job may use up any number that is added.
         running_more = None if times == _TIMES[-1] else times
         more_running: tuple[Change, ...] = tuple(MoreRunning(name, running_more) for name in running)
         more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)

@@ -1,8 +1,8 @@
-"""The use of queues and projects, and their waiting jobs, over the last week, for web pages and commands.
+"""A week of history for web pages and commands: the use and the waiting jobs of queues and projects.
 
 Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
-item for each slot of five minutes in which capacity was held or jobs waited. Shares are in thousandths. The
-leader writes the notes, and every replica reads them.
+item for each slot of five minutes in which capacity was held or jobs waited. `held` and `quota` are
+thousandths of the capacity; -1: there is no quota. The leader writes the notes, and every replica reads them.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class UseHistory:
     """The use of queues, or of projects, on the present day, as the leader records it."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is the kind of the notes."""
+        """`kind` is OF_QUEUES or OF_PROJECTS."""
         self.kind = kind
         self._day = 0
         self._names: dict[str, dict[int, tuple[int, int, int]]] = {}

@@ -1,4 +1,4 @@
-"""The protocol for algorithms, datasets and queues that were declared by the API."""
+"""The protocol for algorithms, datasets and queues that callers have declared through the API."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -25,7 +25,7 @@ class DeclarationStore(Protocol):
         ...
 
     async def declarations(self) -> tuple[int, Sequence[Declaration]]:
-        """Return the number of the last change, and all declarations by kind, project and name."""
+        """Return the number of the last change, and all declarations, sorted by kind, project and name."""
         ...
 
     async def put_declaration(

@@ -141,8 +141,8 @@ class JobStore(JobReader, Protocol):
     ) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
-        Raises StaleJob if it is at another version, JobNotFound, and IllegalMove for a change of state that
-        is not in TRANSITIONS. The stored progress is not replaced, unless it belongs to an earlier attempt.
+        Raises JobNotFound. Raises StaleJob if the job is at another version, and IllegalMove if TRANSITIONS
+        lacks the change of state. The stored progress is not replaced, unless it is of an earlier attempt.
         `by` is the writer's own subscription to changes: a successful write is not announced to this
         subscription. `event` is stored in the same transaction.
         """
@@ -179,8 +179,9 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def remains(self, limit: int) -> Sequence[Remains]:
-        """Return the remains of at most `limit` deleted jobs, until `forget_remains` is called with their
-        ids.
+        """Return the remains of at most `limit` deleted jobs.
+
+        Each call returns the same jobs again, until `forget_remains` is called with their ids.
         """
         ...
 

@@ -203,13 +203,16 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """Note the claim of a waiting job before the end is written of an attempt that was stopped for it."""
+        """Note the claim of the waiting job for which an attempt was stopped.
+
+        This comes before the end of the attempt is written.
+        """
         stop = before.ending.preemption if before.ending is not None else None
         if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:
             await self._notes.keep_claim(before.id, (stop.by_job, stop.by_attempt))
 
     def attempt_ended(self, job: Job) -> None:
-        """Learn from an attempt that has ended."""
+        """Update the expected run times of similar jobs after an attempt has ended."""
         self._board.ended(job)
 
     def capacity_changed(self) -> None:

@@ -160,7 +160,10 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
 
 
 def _eviction(seen: Observation) -> Eviction | None:
-    """Return the eviction notice; None if the master succeeded, or a rank failed before the notice."""
+    """Return the eviction notice.
+
+    None: there is none, the master succeeded, or a rank failed before the notice or at an unknown time.
+    """
     notice = seen.eviction
     if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
         return None

@@ -101,11 +101,12 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
 
 
 def _allocation_of(job: Job, instances: int) -> Allocation | None:
-    """Return the allocation of a group that was launched after the backup, with this number of instances.
+    """Return the allocation of a group that was launched after the backup and has `instances` instances.
 
-    None: the group has all instances, or does not exist.
+    None: the group has all instances, has no trainers, or does not exist.
 
-    An elastic group may have fewer trainers. The group's flavor and machines are unknown.
+    An elastic group may have fewer trainers than its spec. The allocation has only their number, since the
+    flavor and the machines are unknown.
     """
     missing = job.spec.group.size - instances
     trainers = job.spec.group.trainers_count - missing

@@ -251,7 +251,10 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return the words about the silence of a process, "" if it has answered, and its main thread's calls."""
+    """Return what a silent process is doing, in words, and the calls of its main thread.
+
+    The words are "" if the process has answered.
+    """
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):
         return _without_number(outside.standing), stack

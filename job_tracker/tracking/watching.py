@@ -90,7 +90,10 @@ class ProgressWatch:
                 inspection.cancel()
 
     def _until_next_look(self) -> float:
-        """Return the seconds until the next check. The check comes at once when a deadline has passed."""
+        """Return the seconds until the next check.
+
+        The check comes soon after the next deadline at the latest, and often while stacks are awaited.
+        """
         now, period = self._board.clock(), _PERIOD_SECONDS
         for attempt, watched in self._board.watched():
             if watched.asked is not None and attempt not in self._stalls:

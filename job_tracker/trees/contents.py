@@ -1,6 +1,6 @@
 """Reads the files of a tree for the backends that run programs.
 
-Each content is checked against its hash again.
+The content of each file is checked against its hash again.
 """
 
 import asyncio
@@ -38,7 +38,8 @@ class TreeContents:
     def of(self, file: File) -> Iterator[bytes]:
         """Yield the content of a file in pieces. Raises TreeDamaged, at the latest after the last piece.
 
-        A content of the right size that was changed is removed, so that the next upload sends it again.
+        If the stored content was changed but has the right size, it is removed, so that the next upload sends
+        it again. A content of another size counts as missing anyway.
         """
         digest = hashlib.sha256()
         for piece in self._pieces(file):

@@ -1,4 +1,4 @@
-"""The manifest of a tree: path, mode, size and SHA-256 of each file. It is read as hostile input.
+"""The manifest of a tree: path, mode, size and SHA-256 of each file. It is parsed as untrusted input.
 
 The text of a manifest is canonical, so its SHA-256 names the tree. The text is UTF-8 and has a line for each
 file: `MODE SIZE SHA256 PATH`. The lines are ordered by the bytes of the path. The mode is 644 or 755, the

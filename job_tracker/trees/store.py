@@ -2,7 +2,7 @@
 
 PROJECT/trees/<tree>             the manifest; its time is that of its last use
 PROJECT/blobs/<SHA-256>          the content of a file, complete and synced to disk
-PROJECT/incoming/<SHA-256>       the beginning of a content that is being uploaded; see uploads.py
+PROJECT/incoming/<SHA-256>       the bytes of a file that have been uploaded so far; see uploads.py
 PROJECT/lock                     held exclusively while unused trees are removed, otherwise shared
 
 A tree is complete when all its contents are in `blobs`. Methods access the disk: call them in a thread. With
@@ -135,7 +135,7 @@ class ProjectTrees:
                 return TreeStatus(tree, is_known=True, missing=missing)
 
     def require(self, tree: str) -> None:
-        """Count a use of the tree by a job. Raises UnknownReference unless the tree is complete."""
+        """Note that a job uses the tree now. Raises UnknownReference unless the tree is complete."""
         status = self.find(tree)
         if status.is_complete:
             return

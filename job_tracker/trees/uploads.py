@@ -1,9 +1,9 @@
-"""One upload: pieces of the contents that a tree needs, in order within each content.
+"""One upload of the file contents that a tree needs. The pieces of each file's content come in order.
 
-A content is written to a file below `incoming`, whose name is the SHA-256. The size of this file is the
-position at which another upload continues. When the content is complete and its SHA-256 is right, the file is
-synced to disk and moved to `blobs`. Two uploads of the same content do not disturb each other: the second one
-writes a file of its own.
+The content is first written to the file `incoming/<SHA-256>`. The size of this file is the position at which
+another upload continues. When the content is complete and its SHA-256 is right, the file is synced to disk
+and moved to `blobs`. Two uploads of the same content do not disturb each other: the second one writes a file
+of its own.
 """
 
 import fcntl

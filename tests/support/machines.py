@@ -1,4 +1,4 @@
-"""Machines of each kind of backend with an Inventory, which tests change from outside."""
+"""Machines of each kind of backend that has an Inventory. Tests change the machines from outside."""
 
 import json
 import time

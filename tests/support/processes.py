@@ -1,4 +1,4 @@
-"""The fixture `world` for tests whose processes run programs of the test. A conftest.py imports it."""
+"""The fixture `world`, for tests that run their own programs as processes. A conftest.py imports it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

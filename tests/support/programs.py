@@ -1,4 +1,4 @@
-"""A user's folder, its command, and the output of the command on every engine."""
+"""A user's folder and command, and the output of the command, which is the same on every engine."""
 
 import json
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def program_job(
     requirements: str = "",
     **changes: Any,
 ) -> Job:
-    """Return a job that runs the command in a tree, resolved as admission does it."""
+    """Return a job that runs the command in a tree. Its group is resolved as in admission."""
     resolver = Resolver(FixedCatalog({}), backend, plugin)
     roles = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
     group = resolver.resolve_program(

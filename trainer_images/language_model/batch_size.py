@@ -18,8 +18,8 @@ class StepSize(NamedTuple):
 def at_step(step: int, layout: Layout) -> StepSize:
     """Return the size of step number `step`, counted from 1.
 
-    The learning rate warms up to the rate for BATCH_SIZE. Later, the batch grows where otherwise the rate
-    would decay.
+    The learning rate warms up to the rate for BATCH_SIZE. Later, the batch grows at the steps at which the
+    rate would otherwise decay.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr

@@ -1,6 +1,6 @@
 """Counts the bytes that processes send to each other.
 
-Each collective is counted where PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
+Each collective is counted when PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
 count is the traffic of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S
 for an all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
 Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce is counted
@@ -35,7 +35,10 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return round(sum(self.sent.values()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count an operation. PyTorch repeats an operation on DTensors with their local tensors."""
+        """Count an operation.
+
+        An operation on DTensors is passed on uncounted: PyTorch repeats it with their local tensors.
+        """
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))

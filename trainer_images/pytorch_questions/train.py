@@ -42,7 +42,7 @@ def train(group: Group) -> None:
                     step=run.steps,
                     epoch=place.epoch,
                     total_epochs=EPOCHS,
-                    examples=BATCH_SIZE * group.size,  # in all processes; `trainctl scale` compares them
+                    examples=BATCH_SIZE * group.size,  # in all processes; the reporter derives examples/s
                     loss=loss.item(),
                 )
             place.next_epoch()

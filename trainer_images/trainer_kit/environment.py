@@ -52,7 +52,7 @@ def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
 
 
 def positive_number(name: str, default: float | None = None, *, above: float = 0) -> float:
-    """Return the variable as a finite number above 0 or `above`, or `default` if it is unset."""
+    """Return the variable as a finite number greater than `above`, or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
         return _required(name, default)

@@ -96,8 +96,7 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
 def _copy(source: Path, target: Path) -> None:
     schema.refuse_what_is_not_ours(source)
     target.unlink(missing_ok=True)
-    # The file is created before SQLite opens it, with access for this user only, since it contains the
-    # secret.
+    # The file has the secrets of the report keys: create it for this user only, before SQLite opens it.
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as writing:

@@ -109,8 +109,9 @@ class OpenContents:
         return os.pread(self._database, size, (self._identity_page - 1) * size) if size else b""
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
-        """Return page size, frames, pages and salts from the index; None if there is none, or another
-        process writes it.
+        """Return page size, frames, pages and salts from SQLite's index of the log.
+
+        None: the index does not exist, or another process is writing it.
         """
         if self._index is None:
             return None

@@ -10,7 +10,7 @@ from tests.support.trainers.forkserver import ForkServer
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Sequence[ForkServer]]:
-    """Two fork servers, for neighbouring ranks."""
+    """Two fork servers, one for even ranks and one for odd ranks."""
     servers = [ForkServer(), ForkServer()]
     yield servers
     for server in servers:

@@ -49,8 +49,9 @@ def tree(rank: int, size: int) -> Traffic:
 
 
 def ring(size: int) -> Traffic:
-    """Return the traffic of each process of a ring, which is the minimum for a busiest process (Patarasuk and
-    Yuan 2009).
+    """Return the traffic of each process of a ring.
+
+    With any algorithm, the busiest process sends at least as many bytes (Patarasuk and Yuan 2009).
     """
     return Traffic(2 * Fraction(size - 1, size), 2 * (size - 1))
 
@@ -81,7 +82,7 @@ def binary_blocks(rank: int, size: int) -> Traffic:
 
 
 def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic after Jia et al. 2018, with a binomial tree per node and a ring between the leaders.
+    """Return the traffic with a binomial tree in each node and a ring between the leaders (Jia et al. 2018).
 
     A process sends the whole tensor to its parent, and the sum to each child.
     """
@@ -95,7 +96,7 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic after Jia et al. 2018: in a node of m processes, m chunks go around."""
+    """Return the traffic with a chain in each node: its m processes pass m chunks along (Jia et al. 2018)."""
     place = rank % node_size
     in_node = min(node_size, size - (rank - place))
     passed = (place > 0) + (place < in_node - 1)

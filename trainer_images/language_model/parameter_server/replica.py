@@ -1,13 +1,13 @@
 """A server or a standby of one shard: its reaction to each message, without a network.
 
 All servers take the same gradients in the same order, so their shards together equal the weights of a single
-server. The leader orders a gradient to be taken once all servers have it. A server first sends a copy to its
-standby, and takes the gradient once the standby has taken it. So workers never see an update that the
+server. When all servers have a gradient, the leader tells them to take it. A server first sends a copy to
+its standby, and takes the gradient once the standby has taken it. So workers never see an update that the
 standby lacks. Results depend only on the order, so a standby that takes over continues as the server would
 have.
 
-M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014: servers with ranges
-of the weights, and an answer only after the copy.
+M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014: each server has a
+range of the weights, and answers a worker only after the standby has the copy.
 """
 
 from collections import deque

@@ -42,10 +42,10 @@ def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
 def work(
     model: nn.Module, learn: Callable[[int, int], float], worker: Worker, mailbox: Mailbox, updates: int
 ) -> int:
-    """Compute gradients of `model` until the weights have had all updates, and return their number.
+    """Compute gradients of `model` until the weights have had all updates. Return how many were computed.
 
     `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
-    that share in the model, and returns the loss. For share -1, the share is this worker's next batch. At the
+    that share in the model, and returns the loss. Share -1 stands for this worker's own next batch. At the
     end, the model has the last weights. Raises GroupError if a server without a standby is lost.
     """
     count = 0

@@ -1,4 +1,4 @@
-"""The form of a state: its conversion into the parts of a checkpoint, and back."""
+"""Converts the state of a training into the parts of a checkpoint, and back."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -16,8 +16,8 @@ class Form(Protocol[S]):
     def copy(self) -> S:
         """Return a copy of the state, so that training can continue while the copy is written.
 
-        Every process calls this after the same step. Raises UntrustedTypeError if the copy could not be
-        loaded again.
+        Every process calls this after the same step. Raises UntrustedTypeError if the state has values that
+        checkpoints cannot contain.
         """
         ...
 

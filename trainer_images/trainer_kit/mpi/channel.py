@@ -44,7 +44,7 @@ class Channel:
     async def connected(cls, host: str, port: int, token: str) -> Self:
         """Connect to the launcher, and return the channel.
 
-        Raises OSError, or StrangerError if it does not know the token.
+        Raises OSError, or StrangerError if the launcher does not know the token.
         """
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
         return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")

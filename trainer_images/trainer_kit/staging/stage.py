@@ -110,8 +110,8 @@ def _fill(
     size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
     if size > free:
         raise DataError(
-            f"the dataset has {size:,} bytes, but the disk of {folder.parent} has {free:,}: free some, set "
-            "STAGING_FOLDER to a larger disk, or use DATA_STAGING=none"
+            f"the dataset has {size:,} bytes, but only {free:,} are free on the disk of {folder.parent}: "
+            "free some space, set STAGING_FOLDER to a folder on a larger disk, or use DATA_STAGING=none"
         )
     pieces.make(folder, files)
 
