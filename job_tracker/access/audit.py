@@ -1,4 +1,4 @@
-"""Collects denials and reads, and writes them to the store in batches.
+"""Collects audit events of denials and of reads, and writes them to the store in batches.
 
 This module does not handle the events of changes: the stores write them together with the changes.
 """

@@ -53,9 +53,9 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Load the projects of files from `declared`, now and in later loads.
+        """Use `declared` as the source of the files' projects from now on, and load all projects.
 
-        Later changes of them become audit events, with the text `source` as detail.
+        Later changes of the files' projects become audit events, with the text `source` as detail.
         """
         self._source = ""
         self._declared_now = declared

@@ -43,7 +43,7 @@ class ReportKeyAccess:
     async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
         """Return the keys sorted by id, so that the current key is the last.
 
-        Each replaced key has the live attempts that may use it.
+        Each replaced key comes with the live attempts that may still use it.
         """
         self._guard.check_everywhere(caller, "list_report_keys")
         await self._keys.purge()

@@ -44,7 +44,7 @@ class DatasetVersions:
         self._checks: dict[_Place, asyncio.Future[str | None]] = {}
 
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
-        """Return the URI of the version, and the version of the dataset's declaration by the API (or 0).
+        """Return the URI of the version, and the number of the dataset's declaration (0 if a file has it).
 
         Raises UnknownReference if the dataset or the version does not exist, and StorageUnavailable if the
         storage does not answer.
@@ -62,7 +62,7 @@ class DatasetVersions:
                     "train_data_version_hash",
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
-            self._seen.pop(place, None)  # insert it again, so that the dictionary is in the order of last use
+            self._seen.pop(place, None)  # insert it again, so that the dictionary is in the order of checks
             if len(self._seen) >= _MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
             self._seen[place] = time.monotonic()

@@ -1,4 +1,4 @@
-"""Checks the program of a request: files that the caller has uploaded, and a command to run in them."""
+"""Checks the program of a request: the files that the caller has uploaded, and the command to run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Algorithms of the configuration: training code, its parameters, and how each backend runs it."""
+"""Algorithms: training code, its parameters, and how each backend runs it."""
 
 import json
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ class AwakeClock:
         self._ticked = clock()
 
     def __call__(self) -> float:
-        """Return the measured seconds."""
+        """Return the awake seconds since the clock was created."""
         return self._base + min(max(0.0, self._clock() - self._ticked), self._longest)
 
     def tick(self) -> None:

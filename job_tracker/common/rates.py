@@ -37,7 +37,7 @@ class Rate:
         self._ages_at = clock() + burst * self._interval
 
     def take(self, key: Hashable) -> float:
-        """Count a call of the key and return 0 if the call is allowed.
+        """If a call of the key is allowed, count it and return 0.
 
         Otherwise, return the seconds until the next call is allowed.
         """

@@ -17,7 +17,7 @@ class FairTurns:
         self.at_once = self._free = at_once
         self.for_one = for_one
         self._taken: Counter[str] = Counter()
-        # The futures of waiting calls, in order, by caller. The caller that has waited longest comes first.
+        # The futures of waiting calls, by caller. A new caller, or one that gets a turn, goes to the end.
         self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
 
     @property

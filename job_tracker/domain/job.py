@@ -78,7 +78,7 @@ class Job:
 
     @property
     def remains(self) -> Remains:
-        """Return the remains of the job for its deletion: its groups and its folder."""
+        """Return the data to remove when the job is deleted: its groups and its folder."""
         return Remains(self.id, self.spec.algorithm, self.spec.home, self.attempt)
 
     @property
@@ -275,7 +275,7 @@ class Job:
 
     @property
     def waits_for(self) -> str:
-        """Return why the job's launch waits; "" if the reason is unknown."""
+        """Return why the job's launch waits; "" if it does not wait, or the reason is unknown."""
         return self.history[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
 
     def restarts_of(self, rank: int) -> int:
@@ -320,7 +320,7 @@ class Job:
         return replace(self, ending=ending, due_at=None, history=history)
 
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
-        """Return the job with the decided failure of its attempt.
+        """Return the job with this failure as the decided ending of its attempt.
 
         The ending also says whether another attempt follows.
         """

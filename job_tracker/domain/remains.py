@@ -1,4 +1,4 @@
-"""The remains of a deleted job."""
+"""The groups and logs of a deleted job, which the leader removes."""
 
 from dataclasses import dataclass
 

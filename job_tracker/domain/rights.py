@@ -1,8 +1,9 @@
-"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess`, `Programs`
-and `Declarations`, and its call in the API.
+"""The table of rights: for each operation, the least role, and the call in the API if there is one.
 
-An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
-with the proto files, so a new call without a row fails the checks.
+The operations are those of `Jobs`, `Access`, `ReportKeyAccess`, `Programs`, `Declarations` and `ServiceView`.
+An operation without a row is denied to everybody. So is a call that has no row and is in neither of the sets
+BY_ANY_CALLER and BY_REPORT_TOKEN. A test compares the rows with the classes and with the proto files, so a
+new call without a row fails the checks.
 
 If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as if the
 job had never existed.

@@ -1,4 +1,4 @@
-"""The interceptor of all calls: caller, request id, errors for clients, log and metrics."""
+"""Wraps calls of our services: finds the caller and request id, maps errors, logs and measures the call."""
 
 import asyncio
 import logging

@@ -56,7 +56,7 @@ class Places:
         self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End calls that have kept others waiting for too long. Schedule the next look while calls wait."""
+        """While others wait, end calls that have held a place for too long, and schedule the next check."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:
@@ -72,7 +72,7 @@ class Places:
         for task in ended:
             del self._held[task]
         if ended:
-            log.info("ended %d calls whose clients do not read, since other calls wait", len(ended))
+            log.info("ended %d calls: their clients do not read, and other calls wait", len(ended))
             end_calls(ended)
 
 

@@ -40,8 +40,8 @@ class Live(Generic[T]):
     ) -> None:
         """Read the files. Raises Unusable as `read` does, and for a path that is not a regular file.
 
-        `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses
-        changed content, and logs its decision.
+        `name` names the files in the log; it may be the name of a setting. Without `announces`, the caller
+        decides whether it uses changed content, and logs its decision.
         """
         self._name = name
         self._paths = paths

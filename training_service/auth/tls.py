@@ -61,7 +61,8 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """A context for servers that do not speak gRPC. It asks for no client certificates."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        # Python reads certificates from files only, and the files of the settings may have changed since.
+        # Python loads certificates only from files. The configured files may have changed since they were
+        # checked, so write the checked content to a file in memory.
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
         with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor
             file.write(self.chain + b"\n" + self.key)

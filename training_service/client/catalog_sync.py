@@ -47,9 +47,9 @@ class Catalog:
         self._timeout = timeout
 
     def algorithms(self, project: str = "", name: str = "") -> Iterator[Algorithm]:
-        """Yield the algorithms of a project, or of the default project, by name.
+        """Yield the algorithms of a project, or of the default project, sorted by name.
 
-        With `name`, yield only this one.
+        With `name`, yield only the algorithm with this name.
         """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -104,8 +104,8 @@ class Catalog:
     def queues(self, project: str = "", name: str = "") -> Iterator[Queue]:
         """Yield the queues that jobs of a project may use, with their parents, by name.
 
-        With `name`, yield only this one. Without a project, operators get all queues; other callers get the
-        queues of their default project.
+        With `name`, yield only the queue with this name. Without a project, operators get all queues; other
+        callers get the queues of their default project.
         """
         request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
         while True:

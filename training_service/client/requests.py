@@ -1,4 +1,4 @@
-"""The request messages of both clients."""
+"""Builds the request messages of the plain client and the asyncio client."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

@@ -42,9 +42,9 @@ class CallMetrics:
         ).observe
 
     def refused(self, limit: str) -> None:
-        """Count a call that the limit of this setting refused.
+        """Count a call that the limit with this name refused.
 
-        There are few such settings, and so few label values.
+        There are only a few limits, so the label has only a few values.
         """
         self._refused.labels(limit).inc()
 

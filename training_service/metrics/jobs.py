@@ -49,13 +49,13 @@ class JobMetrics:
         )
         self._failures = Counter(
             "training_service_failures",
-            "Attempts that failed, and jobs that failed without one, by diagnosis",
+            "Failed attempts, and jobs that failed without an attempt, by category of the diagnosis",
             ["category"],
             registry=registry,
         )
         self._exhausted = Counter(
             "training_service_attempts_exhausted",
-            "Jobs that failed after more than one attempt",
+            "Jobs that failed after more than one attempt, with a failure that allows a retry",
             registry=registry,
         )
         self._restarts = Counter(
@@ -65,13 +65,13 @@ class JobMetrics:
         )
         self._preemptions = Counter(
             "training_service_preemptions",
-            "Attempts that were stopped for other jobs, or to go on in another size",
+            "Attempts that were stopped for other jobs, or so that their job continues with another size",
             ["reason"],
             registry=registry,
         )
         self._evictions = Counter(
             "training_service_evictions",
-            "Attempts that were stopped by others than the service, with notice",
+            "Attempts that were evicted: stopped from outside the service, with a grace period",
             ["reason"],
             registry=registry,
         )

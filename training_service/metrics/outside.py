@@ -36,7 +36,7 @@ def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
     """Return a wrapper of `target` that calls `observe` after each call of a coroutine method of the
     protocol.
 
-    A method that returns a watch counts as called once the snapshot is complete. Later changes do not count.
+    The call of a method that returns a watch ends when its snapshot is complete. Later changes do not count.
     """
     return cast(T, _Observed(target, protocol, observe))
 

@@ -64,7 +64,7 @@ class StoredJobs(Collector):
         jobs = GaugeMetricFamily("training_service_jobs", "Jobs in each state", labels=["state"])
         by_project = GaugeMetricFamily(
             "training_service_project_jobs",
-            f"Jobs of each project in each state; of the first {MOST_PROJECTS} configured projects",
+            f"Jobs in each state, by project; projects after the first {MOST_PROJECTS} by name share a label",
             labels=["project", "state"],
         )
         in_use = GaugeMetricFamily(

@@ -1,4 +1,4 @@
-"""Settings of limits by caller."""
+"""Settings of limits: on calls and streams, of each caller and of all; on reports; and on tokens."""
 
 from typing import Final
 
@@ -94,12 +94,12 @@ class LimitSettings(Config):
 
     @property
     def of_tokens(self) -> TokenLimits:
-        """The largest numbers of tokens."""
+        """How many tokens the store keeps: in all, and for one project."""
         return TokenLimits(in_all=self.tokens, of_project=self.tokens_of_project)
 
     @property
     def failed_tokens(self) -> Rate | None:
-        """A counter of calls with invalid tokens; None if they have no limit."""
+        """The limit on the rate of calls with invalid tokens; None if there is no limit."""
         return _counter(self.failed_token_rate, self.failed_token_burst)
 
 

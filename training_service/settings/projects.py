@@ -44,7 +44,7 @@ class ProjectSettings(Config):
     )
 
     def project(self, name: str) -> Project:
-        """Return the project with this name."""
+        """Return these settings as a project with this name."""
         return Project(
             name=name,
             members={member: Role[role.upper()] for member, role in self.members.items()},

@@ -1,4 +1,4 @@
-"""Refuses addresses that other machines can reach without encryption and authentication."""
+"""Refuses addresses that other machines can reach, unless calls are encrypted and callers identified."""
 
 from collections.abc import Iterator
 

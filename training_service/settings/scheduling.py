@@ -117,9 +117,10 @@ class SchedulingSettings(Config):
         followed: Collection[str] = (),
         labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> Pool:
-        """Return the flavors, including the `followed` ones, and the classes of priorities, for the planner.
+        """Return the planner's pool: the flavors, and the classes of priorities.
 
-        `labels` has the labels of machines, by flavor.
+        `followed` names flavors whose capacity follows the machines of the backend. `labels` has the labels
+        of machines, by flavor.
         """
         if self.delegate is not None:
             return delegated_pool(self.priorities)

@@ -132,7 +132,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def shipped_algorithms(cls) -> dict[str, Algorithm]:
-        """Return the built-in algorithms, by name. Without the tables of backends, there are none."""
+        """Return the built-in algorithms, by name; none for a class without the tables of backends."""
         model = cls.algorithm_model()
         return {} if model is Algorithm else default_algorithms(model)
 

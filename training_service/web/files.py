@@ -47,7 +47,7 @@ def url_of(name: str) -> str:
 
 
 async def serve(request: Request) -> Response:
-    """Answer with the file that the path names. Requests for files need no caller."""
+    """Answer with the file that the path names. Requests for files need no authentication."""
     file = files().get(request.path_params["name"])
     if file is None:
         raise PageNotFound("there is no such file")

@@ -1,4 +1,7 @@
-"""Shows times, durations, sizes and numbers with their units. All text is escaped by the templates."""
+"""Shows times, durations, sizes and numbers with their units.
+
+Templates escape each `str`. A function that returns Markup escapes its text itself.
+"""
 
 import math
 import re

@@ -1,7 +1,7 @@
-"""The client of the Docker engine, with JSON, a time-out for each call, and errors of this project.
+"""Calls the API of the Docker engine, in JSON. Each call has a time-out, and raises errors of this project.
 
-aiohttp makes the calls. The Docker library only reads the environment as the docker command does: the address
-of the engine, its certificates, and logins to registries.
+aiohttp makes the calls. The Docker library is used only to find the address of the engine, its certificates
+and logins to registries, in the same way as the docker command.
 """
 
 import asyncio

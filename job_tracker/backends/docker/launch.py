@@ -1,12 +1,13 @@
 """Creates and starts the containers of a plan, or adopts existing containers.
 
 The replica that creates the master carries out the launch. If another replica finds the master, or this
-replica does after a restart, it waits two seconds for the master to start, and then continues the launch.
-Without the wait, it could start a container that has already run and ended.
+replica does after a restart, it waits at most two seconds for the master to start, and then continues the
+launch. It waits in the same way for each other container that it finds. Without the wait, both replicas could
+start the same container: if the container has ended, the second start runs it again.
 
-All containers are created before the first is started. So a failed launch has run nothing. If a started group
-lacks a container, the container was removed from outside, and is not created again. The network is created
-after the containers, so that a network without containers can be removed.
+All containers are created before the first is started. So a launch that cannot create a container has run
+nothing. If a started group lacks a container, the container was removed from outside, and is not created
+again. The network is created after the containers, so that a network without containers can be removed.
 
 The containers of an uploaded program are created from an image that has its files: see kept_programs.py.
 """

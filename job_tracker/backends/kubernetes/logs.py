@@ -91,7 +91,7 @@ class _PodRecords(StreamRecords):
     def made(self, piece: bytes) -> bytes:
         """Return the records of the new lines in a piece.
 
-        Lines without a time are messages of the kubelet: left out.
+        A line without a time continues a cut line, or is a message of the kubelet, which is left out.
         """
         return b"".join([self._made(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", piece)])
 

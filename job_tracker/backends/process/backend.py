@@ -1,4 +1,4 @@
-"""The process backend: groups of plain processes that outlive the service and are found again by files."""
+"""The process backend: groups of plain processes. They outlive the service, which finds them by files."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Uploaded programs in pods and containers: their default image, and advice for their callers."""
+"""Uploaded programs in pods and containers: their default image, and the advice in their diagnoses."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -89,7 +89,7 @@ async def test_a_spiffe_id_is_not_cut_at_a_nul(entrance: Entrance) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.ListTrainingJobs(pb.ListTrainingJobsRequest())
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert "has other characters than printable ASCII" in str(refused.value.details())
+    assert "has characters that are not printable ASCII" in str(refused.value.details())
 
 
 async def test_a_name_without_a_role_learns_of_no_job(entrance: Entrance) -> None:

@@ -50,13 +50,13 @@ def test_a_certificate_without_a_usable_name_is_refused(pem: bytes, context: dic
 def test_the_beginning_of_a_spiffe_id_is_not_a_name(authority: Authority, uri: str) -> None:
     """GRPC gives the part before a NUL."""
     other = authority.issue(uri).certificate
-    with pytest.raises(NotAllowed, match="has other characters than printable ASCII"):
+    with pytest.raises(NotAllowed, match="has characters that are not printable ASCII"):
         of(other, peer_spiffe_id=b"spiffe://example.org/root", x509_subject=b"CN=a")
 
 
 @pytest.mark.parametrize("name", ["spiffe://example.org/a\nb", "spiffe://example.org/\x1b[2J"])
 def test_a_name_with_control_characters_is_refused(authority: Authority, name: str) -> None:
-    with pytest.raises(NotAllowed, match="has other characters than printable ASCII"):
+    with pytest.raises(NotAllowed, match="has characters that are not printable ASCII"):
         of(authority.issue(name).certificate, peer_spiffe_id=name.encode())
 
 

@@ -32,7 +32,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 
 
 def entry_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """Return the status message of a job for a list. It has no program, whose command may take 64 KiB."""
+    """Return the status message of a job in a list: without the program, whose command may have 64 KiB."""
     status = status_of(view)
     status.ClearField("program")
     return status

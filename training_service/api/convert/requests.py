@@ -1,4 +1,4 @@
-"""A request for a job, from its message and back."""
+"""Converts a request for a job from its message, and back."""
 
 from collections.abc import Iterator
 from typing import Any

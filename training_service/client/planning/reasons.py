@@ -142,18 +142,21 @@ def _of_memory(training: Training, cluster: Cluster, decision: Decision) -> Iter
     if best.devices > 1 and 1 not in decision.by_devices:
         states = gigabytes(training.states_bytes)
         yield (
-            f"It does not fit one device: parameters, gradients and optimizer take {states}, with the "
-            f"activations of one example {gigabytes(needed)}; a device has {free}."
+            f"It does not fit one device: parameters, gradients and optimizer take {states}; with the "
+            f"activations of one example, it needs {gigabytes(needed)}. A device has {free}."
         )
     if best.data * best.context > 1 and best.strategy != "ddp":
         whole = costs.memory(training, replace(best, strategy="ddp"))
         if whole > room:
             yield (
                 f"With whole copies (DDP), a device would need {gigabytes(whole)}; {_NAMES[best.strategy]} "
-                f"needs {gigabytes(decision.best.memory)}, with {free}."
+                f"needs {gigabytes(decision.best.memory)}. A device has {free}."
             )
         else:
-            yield f"{_NAMES[best.strategy]} sends less than DDP here: parameters in {training.precision}."
+            yield (
+                f"{_NAMES[best.strategy]} sends less than DDP here, since it sends parameters in "
+                f"{training.precision}."
+            )
 
 
 def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator[str]:

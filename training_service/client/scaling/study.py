@@ -1,7 +1,7 @@
 """The results of a study of scaling: its points, the law that they follow, and its predictions.
 
-A study is a sweep over the number of instances, with the examples per second as objective. Trials with equal
-other parameters are one series.
+A study is a sweep over the number of instances, with the examples per second as objective. Trials that differ
+only in the number of instances form one series.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -103,8 +103,9 @@ class Series:
         return self._rate(instances, self.prediction.seconds(instances))
 
     def interval(self, instances: int) -> tuple[float, float] | None:
-        """Return a lower and an upper bound of the law's examples per second; None if the error is
-        unknown.
+        """Return a lower and an upper bound of the examples per second that the law predicts.
+
+        None: there is no law, or it has no standard errors, since there are too few points.
         """
         bounds = self.law.interval(instances) if self.law else None
         if bounds is None:

@@ -1,4 +1,4 @@
-"""trainctl plan transformer: decides how many devices and which layout a transformer is trained with."""
+"""trainctl plan transformer: chooses the number of devices and the layout for training a transformer."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -198,15 +198,17 @@ def _nothing(training: Training, cluster: Cluster, smallest: Any) -> None:
     devices = cluster.devices
     if smallest is None:
         remark(
-            f"no layout is valid: the number of devices must be a product of data ranks that divide --batch "
-            f"{training.batch}, tensor ranks (at most {cluster.per_machine}, in a machine) that divide "
-            f"{training.model.heads} heads, and up to {training.model.layers} pipeline ranks"
+            "no layout is valid: the number of devices must be the product of the data, tensor and pipeline "
+            f"ranks. Data ranks must divide --batch {training.batch}. Tensor ranks share a machine: at most "
+            f"{cluster.per_machine}. They must divide {training.model.heads} heads, the key-value heads and "
+            f"the sequence. Pipeline ranks: at most {training.model.layers}, and at most as many as a data "
+            "rank has examples"
         )
         return
     states = reasons.gigabytes(training.states_bytes)
     remark(
-        f"the training fits on none of 1 to {devices} devices of {reasons.gigabytes(cluster.memory)}: "
+        f"the training does not fit on 1 to {devices} devices of {reasons.gigabytes(cluster.memory)} each: "
         f"parameters, gradients and optimizer take {states}. The smallest layout needs "
-        f"{reasons.gigabytes(smallest.memory)} of each of {smallest.layout.devices}, besides "
-        f"{costs.RESERVE:.0%} in reserve: {reasons.words(smallest.layout)}"
+        f"{reasons.gigabytes(smallest.memory)} on each of {smallest.layout.devices} devices, and "
+        f"{costs.RESERVE:.0%} of the memory stays in reserve. This layout: {reasons.words(smallest.layout)}"
     )

@@ -1,4 +1,4 @@
-"""Shows a study of scaling: a table of each series, its law, and the number of instances that pays."""
+"""Shows a study of scaling: a table of each series, its law, and how many instances are worth using."""
 
 import json
 from collections.abc import Sequence

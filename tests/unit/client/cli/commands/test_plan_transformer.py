@@ -96,7 +96,7 @@ def test_if_nothing_fits_the_smallest_layout_is_named(trainctl: Trainctl) -> Non
         "plan", "transformer", *LARGE, "--device-memory", "100M", "--device-speed", "1T", "-n", "2"
     )
     assert result.exit_code == 1
-    assert "the training fits on none of 1 to 2 devices of 100 MB" in result.stderr
+    assert "the training does not fit on 1 to 2 devices of 100 MB each" in result.stderr
     assert "The smallest layout needs" in result.stderr
 
 
