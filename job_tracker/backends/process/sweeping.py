@@ -1,4 +1,4 @@
-"""Kills processes whose supervisor cannot end them, since the supervisor was killed or its files are gone."""
+"""Kills processes whose supervisor cannot end them, because it was killed or its files are gone."""
 
 import os
 from contextlib import suppress
