@@ -101,8 +101,8 @@ class ContainerOptions(Config):
     )
     volumes: tuple[ContainerVolume, ...] = Field(
         default=(),
-        description="Volumes with datasets, models and checkpoints. They are mounted so that `storage.uri` "
-        "exists in the containers.",
+        description="Volumes with datasets, models and checkpoints. If `storage.uri` is a folder, mount the "
+        "folder at the same path in the containers.",
     )
     inherit: tuple[EnvironmentName, ...] = Field(
         default=(),
