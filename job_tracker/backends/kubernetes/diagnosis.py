@@ -296,7 +296,7 @@ def not_fetched(rank: int, code: int, detail: str) -> Diagnosis:
 
 
 def pod_row(reason: str, message: str) -> Row | None:
-    """Return the row for the reason in a pod's status; None if the reason is not that the pod was ended."""
+    """Return the row for the reason in a pod's status; None if the reason is not for the end of a pod."""
     if reason == "Evicted" and "exceeds" in message:
         return _OVER_ITS_LIMIT
     return _REFUSED if reason.startswith(_OUT_OF_A_RESOURCE) else POD.get(reason)

@@ -36,7 +36,7 @@ _DIGEST_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The content of an Event. `reason` is the key word for people and programs."""
+    """The content of an Event. `reason` is a keyword for people and programs."""
 
     reason: str
     message: str

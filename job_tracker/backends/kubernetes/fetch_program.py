@@ -52,7 +52,7 @@ def main(folder: str, tree: str, cache: str = "", project: str = "", max_bytes: 
     except ImportError as error:
         _say(f"this image cannot fetch the program: {error}")
         return NO_GRPC
-    os.umask(0)  # the program may run as another user than this container
+    os.umask(0)  # the program and this container may run as different users
     end, pause = time.monotonic() + _PATIENCE_SECONDS, _FIRST_PAUSE
     address = os.environ["REPORT_ADDRESS"]
     kept = Cache(Path(cache), project, int(max_bytes)) if cache else None

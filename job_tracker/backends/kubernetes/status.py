@@ -121,9 +121,9 @@ def pending_reason(pod: Manifest) -> str | None:
 
 
 def end_is_cut(pod: Manifest) -> bool:
-    """Return whether the training failed, and the kubelet's message has the greatest length.
+    """Return whether the training failed, and the kubelet's message has its maximum length.
 
-    Then the message may have only a part of the evidence at the end of the log.
+    Then the message may have only a part of the end of the log that is evidence.
     """
     end = _training_state(pod).get("terminated") or {}
     message = end.get("message") or ""

@@ -62,8 +62,8 @@ class ProcessSettings(Config):
         default=29999,
         ge=1024,
         le=65535,
-        description="Highest port for ranks. A group needs one free port, MASTER_PORT, or one for each rank if "
-        "its framework gives every rank an address.",
+        description="Highest port for ranks. A group needs one free port (MASTER_PORT), or one for each rank "
+        "if its framework gives every rank an address.",
     )
 
     @model_validator(mode="after")

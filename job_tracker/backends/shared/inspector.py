@@ -80,7 +80,7 @@ class _Process:
 def _processes(root: int) -> dict[int, _Process]:
     """Return the descendants of the process `root`, by pid.
 
-    If `root` is 0, return all processes except this one and its parents.
+    If `root` is 0, return all processes except this one and its ancestors. Process 1 is returned, too.
     """
     stats: dict[int, tuple[int, str]] = {}
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:

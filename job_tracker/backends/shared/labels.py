@@ -1,4 +1,4 @@
-"""Labels and annotations by which the objects of a group, a rank or a plan are found on every engine."""
+"""Labels and annotations that the objects of groups have on every engine."""
 
 from collections.abc import Mapping
 

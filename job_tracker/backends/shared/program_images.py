@@ -1,5 +1,5 @@
-"""The image of an uploaded program: the default image, that of an environment, or the one that the request
-names.
+"""The image of an uploaded program: the default image, the image of an environment, or the image that the
+request names.
 """
 
 import re
