@@ -1,4 +1,7 @@
-"""Keeps the files of uploaded programs on the engine: each tree once, as a layer on top of the program image.
+"""Keeps the files of uploaded programs on the engine, in images.
+
+The files of a tree are a layer on top of the image in which the program runs. Each project has one such image
+for each tree and base image.
 
 Containers cannot change the image from which they are made, and an image is never incomplete. The engine
 copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine

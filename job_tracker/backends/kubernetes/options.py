@@ -164,7 +164,9 @@ class KubernetesRecipe(PodOptions):
     @model_validator(mode="after")
     def _torchrun_has_a_command(self) -> "KubernetesRecipe":
         if self.nproc_per_node > 1 and not self.command:
-            raise ValueError("nproc_per_node is above 1, so torchrun needs a command to start; set command")
+            raise ValueError(
+                "nproc_per_node is above 1, so the framework's launcher needs a command to start; set command"
+            )
         return self
 
     @model_validator(mode="after")

@@ -63,8 +63,8 @@ def observe_rank(
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
     `notice` is the eviction that was seen before; a pod that is gone no longer shows it. A pod is `orphaned`
-    if its master is gone; the cluster then deletes the pod. `gate_note` is the reason why a pod waits for
-    Kueue.
+    if the pod of its master was never seen: the master is then gone, and the cluster deletes its dependents.
+    `gate_note` is the reason why a pod waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
