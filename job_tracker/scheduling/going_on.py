@@ -93,7 +93,10 @@ class Kept:
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the stopped jobs that are still to start in another size on the flavor: queue and use."""
+        """Yield the queue and the future use of each stopped job that may continue on the flavor.
+
+        Only jobs are included that continue in another size and have not started yet in this pass.
+        """
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
             if gang is not None and size.flavor in ("", flavor):

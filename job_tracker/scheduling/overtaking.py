@@ -74,7 +74,7 @@ class Overtaking:
         return all(each is not None and self.is_full([each]) for each in first)
 
     def counted(self, reserves: Sequence[Reserve]) -> list[Reserve]:
-        """Return the reserves with the present counts of the jobs that this pass has let others overtake."""
+        """Return the reservations, with the new counts of the jobs that were overtaken in this pass."""
         return [
             replace(each, promise=replace(each.promise, overtaken=self._counted[each.job_id].overtaken))
             if each.job_id in self._counted

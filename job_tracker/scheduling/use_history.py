@@ -131,7 +131,7 @@ class UseReader:
         """Return the known points of these queues or projects for the last `seconds`, by name, the oldest
         first.
 
-        There are at most about MOST_POINTS points. A point may cover several slots.
+        There are at most about MOST_POINTS points for each name. A point may cover several slots.
         """
         last = int(now // _DAY_SECONDS)
         days = range(max(last - DAYS, int((now - seconds) // _DAY_SECONDS)), last + 1)

@@ -61,8 +61,8 @@ class Explanation:
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
-    """The expected start. None: the job does not wait, or cannot start with the present capacity and
-    queues."""
+    """The expected start. None: the job does not wait, cannot start with the present capacity and queues, or
+    starts when the cluster's own queue decides."""
     expected: Expected | None = None
     """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN

@@ -18,7 +18,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 
 _SECONDS = 10.0
-"""The seconds after which a call of the inspector is given up. The inspector itself ends after 8 s."""
+"""The seconds after which the inspection of all ranks is given up. Each inspector ends after 8 s."""
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
 _LONGEST_WORDS = 300

@@ -36,7 +36,7 @@ median.
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
-_NO_SIGN = "gives no sign"
+_NO_SIGN = "has given no sign"
 _IN_COLLECTIVE = "/torch/distributed/"
 _ASIDE = re.compile(
     r"/torch/(serialization\.py|_dynamo/|_inductor/|distributed/checkpoint/|jit/)|/safetensors/"
