@@ -125,7 +125,8 @@ class Board:
         """Update the board from a stored job.
 
         The first read of a running job brings the usage of its queue up to the job's start, and counts the
-        job from then on. So a new leader has to read jobs in the order of their starts.
+        job from then on. So a new leader has to read jobs in the order of their starts: otherwise, it would
+        lose usage.
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
@@ -298,7 +299,7 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at the time `now`: the decayed past usage, and the use at `rates` since its time."""
+    """Return the usage at the time `now`: the decayed past usage, and the use at `rates` since then."""
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

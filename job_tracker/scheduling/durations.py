@@ -75,8 +75,8 @@ class RunTimes:
         """Return the expected run time of an attempt of this kind; None if it is unknown.
 
         `given` is the time that the caller states, in seconds. It replaces the median, but the high estimate
-        may still come from earlier attempts. Both are at most the deadline. If nothing else is known, both
-        are the deadline.
+        may still come from earlier attempts. No estimate is longer than the deadline. If only the deadline is
+        known, it is the estimate.
         """
         found = self._learned(kind)
         if given is not None:
@@ -97,7 +97,10 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by those in a text. If the text is invalid, only return False."""
+        """Replace the run times of a key by those in a text.
+
+        If the text is invalid, change nothing and return False.
+        """
         times = _parsed(text)
         if times is None:
             return False

@@ -36,9 +36,9 @@ class Kept:
         0: no job is being stopped, or no waiting job has a claim.
         """
         self._waiting = dict(snapshot.going_on)
-        """The stopped jobs that continue in another size and have not yet started again in this pass."""
+        """The stopped jobs that continue in another size, and that this pass has not considered yet."""
         self._claims = dict.fromkeys(snapshot.claims)
-        """The jobs with claims that are still to start in this pass."""
+        """The jobs with claims that this pass has not considered yet."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
         """Reserve the capacity with which the jobs that are being stopped continue.
@@ -85,7 +85,7 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Note that the gang starts now, so that no more capacity is kept for it.
+        """Note that the pass considers the gang now, so that no more capacity is kept for it.
 
         Return the size in which it continues; None if it does not continue in another size.
         """
@@ -93,9 +93,9 @@ class Kept:
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the queue and the future use of each stopped job that may continue on the flavor.
+        """Yield the queue and the future use of each stopped job that is to continue in another size.
 
-        Only jobs are included that continue in another size and have not started yet in this pass.
+        Only jobs that may use the flavor, and that this pass has not considered yet, are included.
         """
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
@@ -104,9 +104,9 @@ class Kept:
                 yield gang.queue, (parts, self._now, planned_length(gang.expected))
 
     def in_order(self) -> list[int]:
-        """Return the jobs with claims in the order in which they start.
+        """Return the jobs with claims in the order in which the pass considers them.
 
-        Jobs that cannot start yet come last.
+        Jobs for which others are still being stopped come last.
         """
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
@@ -125,7 +125,7 @@ class Kept:
         return flavor.fits_at(parts, length, self._leave_at)
 
     def is_to_come(self, job_id: int) -> bool:
-        """Return whether a gang with a claim is still to start in this pass."""
+        """Return whether the job has a claim, and this pass has not considered it yet."""
         return job_id in self._claims
 
     def gone_at(self, job_id: int) -> float | None:

@@ -68,7 +68,7 @@ class NoteKeeper:
     async def restore(self, board: Board) -> None:
         """Set the board's usage, promises and waits from the notes, before the board reads any job.
 
-        The history of use continues with its notes, too.
+        Restore the history of use, too.
         """
         for history in self._histories:
             history.restore(await self._store.scheduling_notes(history.kind), self._clock())

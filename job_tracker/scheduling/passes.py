@@ -87,7 +87,7 @@ class Pass:
             for job_id, promise in snapshot.promises.items()
             if promise.at < math.inf and snapshot.waiting.get(job_id) is not None
         }
-        """The jobs with a promise that are still to come."""
+        """The jobs with a promised start that this pass has not considered yet."""
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promised start among the gangs that were considered so far, by queue.

@@ -56,7 +56,7 @@ def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
 
 
 def _of_others(*, has_first: bool, has_any: bool) -> Reason:
-    """Return the reason why a queue's jobs wait that have no reservation in the plan.
+    """Return the reason why the jobs of a queue wait if they have no reservation in the plan.
 
     `has_first` says whether other jobs of the queue have a reservation, `has_any` whether any waiting job has
     one.

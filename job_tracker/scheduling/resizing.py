@@ -236,7 +236,7 @@ class _Resizing:
     def _loss(self, run: Running, trainers: int) -> float:
         """Return the loss by a change to this number of trainers, in instance-seconds.
 
-        The old size counts for the work since the last checkpoint, and the new size for the startup.
+        The work since the last checkpoint counts for the old size, and the startup for the new size.
         """
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup

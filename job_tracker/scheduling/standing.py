@@ -84,9 +84,9 @@ class Standing:
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether the queue has borrowed quota that the queue `other` may take back for these needs.
 
-        This is so if the needs fit in the guarantee of `other`, or of one of its parents that is not a parent
-        of the queue, too. Besides, the queue and each of its parents that the two queues do not share have to
-        exceed their own guarantees.
+        This is so if the needs fit in the guarantee of `other`, or of one of its parents that is not also a
+        parent of the queue. Besides, the queue and each of its parents that the two queues do not share have
+        to exceed their own guarantees.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):

@@ -192,7 +192,11 @@ class Admitting:
         self._wake()
 
     def observed(self, job: Job) -> None:
-        """Update a running job on the board: the loss by a stop, and whether it is being stopped or gated."""
+        """Update a running job on the board.
+
+        This concerns the loss by a stop, whether the job is being stopped, and whether it waits in the
+        cluster's own queue.
+        """
         if job.id in self._board.running:
             self._board.preemption.observe(job)
             if self._board.follow_gate(job) and self._is_delegated:
