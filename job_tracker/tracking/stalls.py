@@ -128,7 +128,7 @@ def _waits(signs: Signs) -> bool:
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
-    """Return the seconds without progress that the attempt may take; `moved` is its last progress."""
+    """Return the allowed seconds without progress. `moved` is the time of the last progress."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
