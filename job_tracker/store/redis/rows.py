@@ -52,7 +52,10 @@ def remains_of(text: bytes) -> Remains:
 
 
 def time_fields(where: JobFilter) -> Iterator[str]:
-    """Yield the times of a filter, as arguments of list.lua."""
+    """Yield four times of a filter as arguments of list.lua; "" for None.
+
+    They are `since` minus the slack, `since`, `until` plus the slack, and `until`.
+    """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
             # The text has 26 characters, without the time zone.
@@ -65,7 +68,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         str(job.attempt),
         text_of(job.started_at),
         text_of(job.finished_at),
-        # Every ended job gets a time, since a job without a time would never be deleted.
+        # The score of the end, which the script uses only if the job has ended.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",

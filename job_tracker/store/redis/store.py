@@ -283,7 +283,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """See JobStore.
 
-        Each job is read at some moment during the call, not all of them at the same moment.
+        The jobs may be read at different moments during the call.
         """
         jobs: list[Job] = []
         size = 0

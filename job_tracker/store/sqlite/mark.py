@@ -25,7 +25,8 @@ class Mark:
     is_exact: bool
     """Whether `last_id` was certainly given.
 
-    If not, the store is open, and the last ids up to this one, at most 1000, may be unused.
+    If not, the store is open or was not closed properly. Then up to 1,000 ids, the last of which is this one,
+    may be unused.
     """
 
     @property
@@ -45,7 +46,10 @@ class Mark:
 
 
 def read(path: Path) -> Mark | None:
-    """Return the mark of the database at `path`; None if there is none, as earlier versions wrote none."""
+    """Return the mark of the database at `path`; None if there is none: earlier versions wrote none.
+
+    Raises StoreRefused if the mark is damaged, and OSError.
+    """
     file = files.mark_of(path)
     try:
         content = json.loads(file.read_text())
