@@ -42,8 +42,8 @@ class AuditEvent:
     """An event. Empty values are not known, or do not apply."""
 
     id: int = 0
-    """The id that the store gives when it keeps the event: microseconds since 1970, or one more than the
-    last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
+    """The id that the store gives when it keeps the event: `at` in microseconds since 1970, or one more than
+    the last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""

@@ -1,4 +1,4 @@
-"""Names of groups and instances: pure functions of algorithm, job id, attempt and rank.
+"""Names of groups and instances: pure functions of algorithm, job id, attempt, rank and role.
 
 All names are valid DNS labels. Names of groups are unique in a store, since each name contains the job's id.
 """
@@ -30,8 +30,9 @@ _LONGEST_SUFFIX = max(len(_SERVICE_SUFFIX), len(f"-999999-{_LONGEST_ROLE}"))
 def slug(text: str, length: int) -> str:
     """Return a lower-case DNS label (RFC 1035) of at most `length` characters for any text.
 
-    A text that is such a label is returned unchanged. Other texts lose their invalid characters and get a
-    digest of the original, so that different texts have different slugs.
+    A text that is such a label, without two hyphens in a row, is returned unchanged. In any other text,
+    invalid characters are replaced by hyphens, and a digest of the text is appended, so that different texts
+    have different labels.
     """
     kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if kept == text and len(kept) <= length and kept[:1].isalpha():

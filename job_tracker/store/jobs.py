@@ -125,7 +125,7 @@ class JobStore(JobReader, Protocol):
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         """Return the job that was submitted with this key; None if there is none.
 
-        Raises RequestKeyConflict if the job's digest differs.
+        Raises RequestKeyConflict if the key was used with another digest.
         """
         ...
 
