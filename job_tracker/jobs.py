@@ -132,7 +132,7 @@ class Jobs:
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
         self.streams = streams or OpenStreams(note=note, clock=clock)
-        """The open streams of callers. Its `recheck` ends the streams that callers may no longer read."""
+        """The open streams of callers. `recheck` ends the streams that their callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
@@ -342,8 +342,8 @@ class Jobs:
     ) -> Sequence[MetricSeries]:
         """Return the job's series with these names, sorted by name; if `names` is empty, return all series.
 
-        `containing` selects series whose names have this text, in upper or lower case. Of these, the first
-        `most` with names that follow `after` are returned. Raises JobNotFound.
+        `containing` selects series whose names contain this text, in upper or lower case. Of these, the first
+        `most` series whose names come after `after` are returned. Raises JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None

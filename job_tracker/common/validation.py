@@ -47,7 +47,7 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 def explain(error: Exception, model: Any = None) -> str:
     """Explain an error in one line.
 
-    With `model`, the text for a ValidationError has the refused values; without it, the text has no values.
+    With `model`, the explanation of a ValidationError has the refused values; otherwise, it has no values.
     """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))

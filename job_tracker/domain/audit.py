@@ -15,7 +15,7 @@ from job_tracker.domain.caller import Caller
 
 LONGEST_TARGET: Final = 200
 LONGEST_DETAIL: Final = 200
-"""The largest number of characters of a detail. Longer texts are cut."""
+"""The largest number of characters of a detail. Longer details are cut."""
 
 AUTHENTICATE: Final = "authenticate"
 """The action of a call whose caller could not be identified."""

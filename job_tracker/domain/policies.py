@@ -39,7 +39,7 @@ class RetryPolicy:
 
 
 class OnNonfinite(StrEnum):
-    """The reaction to a reported metric that is NaN or infinite. The status shows it in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The job's status shows it in any case."""
 
     FLAG = "flag"
     FAIL = "fail"

@@ -1,8 +1,8 @@
 """Safe access to files that jobs can write.
 
 Where the service expects its own file, a job may have put a link, a pipe, a huge file or a million files. So
-a `Place` is opened from a root that only the service writes, one component at a time: links are not followed,
-only regular files are opened, opening never blocks, and reading and listing are bounded.
+a `Place` is opened from a root that only the service can change, one component at a time: links are not
+followed, only regular files are opened, opening never blocks, and reading and listing are bounded.
 
 Calls access the disk: make them in a thread.
 """

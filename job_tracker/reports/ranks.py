@@ -155,7 +155,7 @@ class Watched:
     expected: Mapping[int, int | None] = field(default_factory=dict)
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
-    """The processes that make no more steps, as far as an earlier leader recorded."""
+    """The processes that had made all their steps, as an earlier leader has recorded."""
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
@@ -275,7 +275,7 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a restarted rank, which starts anew while the other ranks wait for it."""
+        """Forget the processes of a restarted rank: it starts again while the other ranks wait for it."""
         watched.moved = self.clock()
         for process in _processes_of(watched, rank):
             watched.anew.add(process)

@@ -162,7 +162,7 @@ class Programs:
     async def use_changes(self, project: str, tree: str) -> None:
         """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
 
-        Raises InvalidField for another kind of tree.
+        Raises InvalidField if the tree is of another kind.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """
@@ -201,7 +201,7 @@ class Programs:
 class _Uploads:
     """The turns of uploads. A turn ends after `most_seconds`, or after `share_seconds` if others wait.
 
-    So callers that fill all turns with slow uploads do not keep others out. To continue an upload that was
+    So callers that use all turns for slow uploads do not keep others out. To continue an upload that was
     ended, the caller makes another call, which waits for its turn.
     """
 

@@ -227,7 +227,7 @@ class ProjectTrees:
     def remove_unused(self, before: float, used: Collection[str]) -> list[str]:
         """Remove, and return, the trees that were last used before this time, except for `used`.
 
-        Contents that no tree needs any longer, and the remains of uploads that were not continued for a day,
+        Contents that no tree needs any longer, and the files of uploads that were not continued for a day,
         are removed, too. May be repeated after a crash, since a tree is removed before its contents.
         """
         with self._access(), self._locked(exclusive=True):
@@ -247,7 +247,7 @@ class ProjectTrees:
             return removed
 
     def _remove_partial(self, name: str) -> None:
-        """Remove the remains of an upload, unless another upload continues it now."""
+        """Remove the file of an unfinished upload, unless another upload is continuing it."""
         with (self.incoming / name).open() as file, suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self.incoming / name).unlink()

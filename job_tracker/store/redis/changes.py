@@ -48,7 +48,7 @@ class Write:
 
 
 class ChangeFeed:
-    """The changes that this process sees: its own changes, and the changes from the store's channel."""
+    """Broadcasts the changes that this process makes, and those that arrive on the store's channel."""
 
     def __init__(
         self, connection: Connection, catch_up: Callable[[], Awaitable[list[tuple[int, JobState]]]]

@@ -113,5 +113,5 @@ def text_of(at: datetime | None) -> str:
 
 
 def moment(text: bytes) -> datetime | None:
-    """Return the time in a text that `text_of` wrote; None for an empty text."""
+    """Return the time in a text that `text_of` wrote; None for an empty string."""
     return datetime.fromisoformat(text.decode()) if text else None

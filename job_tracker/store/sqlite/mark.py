@@ -103,9 +103,9 @@ class Marker:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use.
+        """Record durably that the next id may be in use. This is then known even if the log is lost.
 
-        So this is known even if the log is lost.
+        Raises StoreUnavailable.
         """
         if not self._free:
             following = self._last_id(connection) + 1
