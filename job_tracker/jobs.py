@@ -137,8 +137,8 @@ class Jobs:
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        Raises UnknownProject if there is no such project, and the errors of Admission.check and
-        JobStore.submit.
+        Raises UnknownProject if there is no such project, InvalidField for its tags, and the errors of
+        Admission.check, of the parameter check, of the preflights and of JobStore.submit.
         """
         project = caller.default_project
         self._guard.check(caller, "submit", project)

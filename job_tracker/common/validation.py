@@ -1,4 +1,4 @@
-"""Text for people from the validation errors of pydantic models."""
+"""Explains the validation errors of pydantic models to people."""
 
 import re
 from collections.abc import Iterator

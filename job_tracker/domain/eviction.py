@@ -9,7 +9,7 @@ class EvictionReason(StrEnum):
     """The reason why the engine ends a rank. The values are stable."""
 
     DRAINED = "drained"
-    """Evicted through the cluster's API: a drain of its node, an autoscaler, the notice of a spot machine."""
+    """Evicted through the cluster's API, as by a drain, an autoscaler, or the notice of a spot machine."""
     DELETED = "deleted"
     """Deleted, with a grace period, by a person or a program; before Kubernetes 1.26, also drained."""
     OUTRANKED = "outranked"

@@ -49,7 +49,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """The reference by which a backend finds the group of an attempt."""
+    """The reference with which a backend finds the group of an attempt."""
 
     name: str
     job_id: int

@@ -34,7 +34,7 @@ class Preemption:
     """The waiting job. 0: none, since the stopped job is to continue with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
-    """The number of attempts that the waiting job had made."""
+    """The number of attempts that the waiting job had made by then."""
     by_project: str = ""
     trainers: int = 0
     """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""

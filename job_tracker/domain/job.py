@@ -127,7 +127,7 @@ class Job:
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return the preemption that stops the attempt, or after which the job waits again; None if none."""
+        """Return the preemption that stops the attempt or has put the job back into the queue, or None."""
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
@@ -136,7 +136,7 @@ class Job:
     def interrupted(self) -> str:
         """Return why the attempt is being interrupted, or why the queued job was interrupted before.
 
-        "": there was no interruption, such as a preemption.
+        An interruption is a preemption, a resize or an eviction. "": there is none.
         """
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
@@ -414,7 +414,7 @@ class Job:
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
-        """Return the job with `due_at` at most its longest wait from now.
+        """Return the job with `due_at` limited to its longest wait from now.
 
         If the clock was set back, the stored time is too late.
         """

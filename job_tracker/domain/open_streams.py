@@ -88,7 +88,7 @@ class OpenStreams:
                 )
 
     async def recheck(self, current: Callable[[Caller], Awaitable[Caller]]) -> None:
-        """End the streams whose callers have lost their right. Call it when roles may have changed.
+        """End the streams that their callers may no longer read. Call this when roles may have changed.
 
         `current` returns a caller with its present roles, and raises NotAllowed if the caller's proof is no
         longer valid. It is called once for each Caller object. If it raises another error, `recheck` raises

@@ -14,7 +14,7 @@ MAX_DURATION = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Decides whether another attempt, which starts the whole group again, follows a failed attempt.
+    """Decides whether a failed attempt is followed by another one, which starts the whole group again.
 
     Until there were `max_attempts` attempts, another attempt follows if the diagnosis is `retryable` (for
     example, the node was lost), or if its category is in `retry_on`.

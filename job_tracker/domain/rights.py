@@ -24,7 +24,7 @@ class Right:
     """A row: who may use an operation."""
 
     rpc: str
-    """The call of the API, without its service; empty: the API has none."""
+    """The name of the API call, without its service; empty: the API has no such call."""
     action: str
     """The operation in words, for messages."""
     least: Role

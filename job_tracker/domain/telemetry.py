@@ -10,8 +10,8 @@ MAX_SERIES = 256
 MAX_POINTS = 1024
 """The largest number of points of one series.
 
-Whenever a series is full, every second point in it is dropped. From then on, half as many of the new points
-are added as before.
+Whenever a series is full, every second point in it is dropped. After that, only half as many new points are
+added as before.
 """
 MAX_ARTIFACTS = 256
 

@@ -67,7 +67,7 @@ class LogCollector:
         await self._archive.delete(job.folder)
 
     async def run(self) -> None:
-        """Store the logs that wait in the spool, periodically, until cancelled."""
+        """Until cancelled, periodically store the logs that wait in the spool."""
         pauses = Backoff(self._period, self._period)
         failure = "logs are not stored yet"
         await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)

@@ -93,8 +93,8 @@ class LogReader:
         """Yield the output of an attempt; nothing if there is no log.
 
         With `follow`, new output is yielded until the attempt has ended; if `attempt` is 0, until the job has
-        ended. Raises JobNotFound, InvalidField, for example for a rank or attempt that the job does not have,
-        LimitExceeded if too many logs are open, BackendUnavailable and StorageUnavailable.
+        ended. Raises JobNotFound, BackendUnavailable and StorageUnavailable. Raises LimitExceeded if too many
+        logs are open, and InvalidField, for example for a rank or attempt that the job does not have.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)

@@ -1,4 +1,4 @@
-"""Encodes the values of jobs and projects that stores keep as JSON. For specs, see specs.py.
+"""Encodes values of jobs and projects as JSON, for stores. For specs, see specs.py.
 
 Fields that have the default of their class are left out. So if a stored job lacks a field, the field always
 has that default. Therefore, defaults never change after a release. This applies to JobSpec, its policies,

@@ -42,7 +42,7 @@ class JobFilter:
     projects: frozenset[str] | None = None
     """The projects of the jobs. None: all projects. If it is empty, no job matches."""
     tags: frozenset[str] = frozenset()
-    """Tags. A job must have all of them."""
+    """The tags that each matching job must have."""
     since: datetime | None = None
     """The earliest time of submission. See CLOCK_SLACK."""
     until: datetime | None = None
@@ -170,7 +170,7 @@ class JobStore(JobReader, Protocol):
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record what is left of them outside the store (their remains).
+        """Delete ended jobs, and record their remains: the groups and logs that they leave outside the store.
 
         Other jobs and unknown ids are ignored. With an `event`, at most 100 ids are allowed. The event is
         stored if at least one job was deleted.

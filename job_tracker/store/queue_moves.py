@@ -16,7 +16,7 @@ _PARTS = 20
 
 
 class QueueMoves:
-    """Wakes the watchers of the jobs behind the first job that has left the queue or returned to it.
+    """When jobs have left the queue or returned to it, wakes the watchers of all jobs behind the first one.
 
     The watchers are woken at most once a second, spread over that second.
     """

@@ -15,8 +15,8 @@ class ReportStore(Protocol):
         A report is refused if its attempt is not the job's current attempt, or had ended before the report
         came. Progress replaces earlier progress. Points are added to their series; a series that would exceed
         MAX_POINTS points is thinned. An artifact replaces an artifact of the same name. A job has at most
-        MAX_SERIES series and MAX_ARTIFACTS artifacts; what exceeds these numbers is dropped. The write need
-        not be durable.
+        MAX_SERIES series and MAX_ARTIFACTS artifacts; further ones are dropped. The write need not be
+        durable.
         """
         ...
 

@@ -92,7 +92,7 @@ class Connection:
         return answer
 
     async def evaluate(self, script: Script, *arguments: str | int) -> list[Any]:
-        """Run the script for any store, and return its answer. Raises the errors of the client library."""
+        """Run the script with exactly these arguments. Raises the errors of the client library."""
         call: Any = self.client.eval  # the library declares the types of its synchronous client
         answer: list[Any] = await call(script.text, 1, self._meta, *arguments)
         return answer

@@ -46,7 +46,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
 
 
 def remains_of(text: bytes) -> Remains:
-    """Return the remains of a deleted job outside the store, from the text that delete.lua wrote."""
+    """Parse the remains of a deleted job, as delete.lua has written them."""
     job_id, algorithm, home, attempts = text.decode().split("\0")
     return Remains(int(job_id), algorithm, home, int(attempts))
 
@@ -113,5 +113,5 @@ def text_of(at: datetime | None) -> str:
 
 
 def moment(text: bytes) -> datetime | None:
-    """Return the time in a text that `text_of` wrote; None for an empty string."""
+    """Parse a time that `text_of` has written; None for an empty string."""
     return datetime.fromisoformat(text.decode()) if text else None

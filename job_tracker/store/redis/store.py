@@ -378,7 +378,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # its watchers read it, and find that it is gone
+                    found[job_id] = JobState.CANCELLED  # its watchers read the job, and find that it is gone
         return list(found.items())
 
 

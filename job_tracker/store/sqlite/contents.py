@@ -46,7 +46,7 @@ class OpenContents:
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content. Raises OSError if this cannot be determined."""
+        """Return the files that lack content, and how it was lost. Raises OSError if this is unknown."""
         # The index is read before the files: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}

@@ -31,7 +31,7 @@ class Mark:
 
     @property
     def surely_given(self) -> int:
-        """The highest id that was certainly given to a job."""
+        """The highest id of which it is certain that it was given to a job."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
