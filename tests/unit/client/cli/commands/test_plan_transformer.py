@@ -23,7 +23,7 @@ def planned(trainctl: Trainctl, *options: str) -> dict[str, Any]:
 def test_a_training_that_fits_one_device_stays_there_on_a_slow_network(trainctl: Trainctl) -> None:
     options = (*SMALL, *DEVICES, "-n", "8", "--per-machine", "1", "--outer-bandwidth", "125M")
     found = planned(trainctl, *options)
-    assert found["verdict"] == "The training fits one device: stay there."
+    assert found["verdict"] == "The training fits one device: use one device."
     assert "devices are 0." in found["reasons"][-1]
     assert trainctl("plan", "transformer", *options).stdout.startswith("The training fits one device")
 
@@ -45,7 +45,7 @@ def test_a_pipeline_is_explained_with_its_rule_and_the_runner_up(trainctl: Train
     assert found["verdict"] == "Use 2 devices: pipeline of 2."
     one, two = found["reasons"][:2]
     assert one.startswith("It does not fit one device: parameters, gradients and optimizer take 21")
-    assert two.startswith("A pipeline of 2 pays: T_mini = ")
+    assert two.startswith("A pipeline of 2 saves time: T_mini = ")
     best, second = found["choices"][:2]
     assert best["parameters"] | {"PIPELINE": "2", "STRATEGY": "ddp", "LAYERS": "24"} == best["parameters"]
     assert best["rejected"] is None
