@@ -107,7 +107,7 @@ def test_if_nothing_fits_the_smallest_layout_is_named(trainctl: Trainctl) -> Non
         (("--device-memory", "1e30"), "memory is 1e+30; it must be from"),
         (("--outer-bandwidth", "-5G"), "--outer-bandwidth '-5G' is not a size"),
         (("-n", "0"), "--instances is 0; it must be at least 1"),
-        (("-n", "12"), "--instances 12 is not a multiple of 8 devices of a machine; set --per-machine"),
+        (("-n", "12"), "--instances 12 is not a multiple of 8 devices per machine; set --per-machine"),
         (("--batch", "0"), "batch is 0"),
         (("--width", "770"), "width 770 is not a multiple of heads 12"),
         (("--layers", "0"), "layers is 0"),
