@@ -1,4 +1,4 @@
-"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (with Matplotlib, if installed)."""
+"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (with Matplotlib, an extra)."""
 
 from importlib import import_module
 from pathlib import Path
