@@ -72,10 +72,7 @@ def test_if_nothing_fits_the_smallest_choice_is_printed(trainctl: Trainctl) -> N
         (("--width", "30"), "WIDTH 30 is not a multiple of HEADS 4"),
         (("--device-memory", "much"), "'much' is not a size"),
         (("--precision", "fp8"), "fp8"),
-        (
-            ("-n", "7", "--batch", "1"),
-            "no layout of this model is valid on 7 devices, however much memory they have",
-        ),
+        (("-n", "7", "--batch", "1"), "no layout of this model is valid on 7 devices, with any memory"),
     ],
 )
 def test_invalid_options_are_refused_with_the_reason(
