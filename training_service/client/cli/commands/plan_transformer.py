@@ -45,7 +45,9 @@ def plan_transformer(
     ] = None,
     model_parameters: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER", help="Number to check the model's size by, within 10 %: 7G."),
+        typer.Option(
+            metavar="NUMBER", help="Expected number of parameters, such as 7G; checked within 10 %."
+        ),
     ] = None,
     precision: Annotated[str, typer.Option(help="Number format of the passes: fp32, bf16 or fp16.")] = "bf16",
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(costs.MOMENTS)}.")] = "adam",
