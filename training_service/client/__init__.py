@@ -1,7 +1,7 @@
 """The Python client of the training service.
 
 `TrainingClient` is for plain programs, `AsyncTrainingClient` for asyncio. Their methods return the messages
-of `proto/training_service.proto`. The command line `trainctl` uses them.
+of `proto/training_service.proto`. The command line `trainctl` uses `TrainingClient`.
 """
 
 from importlib import import_module
@@ -59,8 +59,8 @@ __all__ = [
     "WaitTimedOut",
 ]
 
-# Both are imported at first use: they import gRPC, which reads its settings at import, and trainctl sets one
-# of these first (see `client.cli`).
+# Both modules are imported at first use. They import gRPC, which reads its settings when it is imported, and
+# trainctl sets one of these settings before that (see `client.cli`).
 _MODULES = {
     "AsyncTrainingClient": "training_service.client.aio",
     "TrainingClient": "training_service.client.sync",

@@ -44,7 +44,8 @@ T = TypeVar("T")
 class Access:
     """Manages who may use the service, and for what. It is the `access` of a TrainingClient.
 
-    Every method raises TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    Every method may raise TrainingServiceError. This is NotAllowed if the caller's role does not allow the
+    call.
     """
 
     def __init__(self, channel: grpc.Channel, address: str, credentials: Credentials, timeout: float) -> None:
@@ -54,7 +55,7 @@ class Access:
         self._timeout = timeout
 
     def whoami(self) -> WhoAmIResponse:
-        """Return who the caller is, as the service sees it."""
+        """Return the caller's name and roles, and how the service has identified the caller."""
         return self._answer_of(self._stub.WhoAmI, WhoAmIRequest())
 
     def create_token(
@@ -69,8 +70,8 @@ class Access:
 
         With a `project`, the token is valid in that project alone, with the `role`. Without a project, the
         token has the roles that the caller `name` has as a member of projects; with the role `operator`, it
-        has all rights. The token expires after `lifetime`, or never if that is None. The call is not retried:
-        after Unavailable, a token may exist whose text is lost.
+        has all rights. The token expires after `lifetime`, or never if that is None. After Unavailable, the
+        call is not retried, and there may be a token whose text is lost.
         """
         request = encoded(lambda: CreateTokenRequest(name=name, project=project, role=role))
         if lifetime is not None:
@@ -80,9 +81,10 @@ class Access:
         return self._answer_of(self._stub.CreateToken, request)
 
     def tokens(self, project: str = "") -> Iterator[Token]:
-        """Yield the tokens of a project, in the order of their ids.
+        """Yield the tokens of a project, sorted by id.
 
-        Without a project, operators get all tokens.
+        Without a project, yield the tokens of all projects, which only operators may list. Tokens that have
+        expired or were revoked are included for about a month.
         """
         request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
         while True:
@@ -98,7 +100,7 @@ class Access:
         return self._answer_of(self._stub.RevokeToken, request)
 
     def projects(self) -> Iterator[Project]:
-        """Yield the projects in which the caller has a role, by name."""
+        """Yield the projects in which the caller has a role, sorted by name."""
         request = ListProjectsRequest(page_size=1000)
         while True:
             page = self._answer_of(self._stub.ListProjects, request)
@@ -108,14 +110,18 @@ class Access:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limits. A `max_queued` of 0 gives it no limit of its own."""
+        """Declare a project, or replace its limit. If `max_queued` is 0, it has no limit of its own.
+
+        Raises FailedPrecondition if a file of the service declares the project.
+        """
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
         return self._answer_of(self._stub.SetProject, request)
 
     def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
 
-        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended.
+        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended, or if a file of
+        the service declares it.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
         self._answer_of(self._stub.DeleteProject, request)
@@ -131,21 +137,23 @@ class Access:
         return self._answer_of(self._stub.RemoveMember, request)
 
     def report_keys(self) -> Sequence[ReportKey]:
-        """Return the keys of report tokens, by id. The last one is the current one."""
+        """Return the keys of report tokens, sorted by id. The last key is the current one."""
         answer = self._answer_of(self._stub.ListReportKeys, ListReportKeysRequest())
         return answer.keys
 
     def rotate_report_key(self) -> ReportKey:
-        """Make a new key of report tokens. Live attempts keep the key that they have.
+        """Create a new key of report tokens. Live attempts keep the key that they have.
 
-        The call is not retried: after Unavailable, there may be a new key, which does no harm.
+        After Unavailable, the call is not retried, and there may be a new key, which does no harm. Raises
+        ResourceExhausted if there are too many keys.
         """
         return self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
 
     def remove_report_key(self, key_id: int) -> ReportKey:
-        """Refuse reports with the tokens of a replaced key.
+        """Remove a replaced key: the service then refuses reports with tokens of this key.
 
-        Live attempts that use the key can no longer report.
+        Live attempts that use the key can then report only by printed lines, and only if they have not
+        reported by calls before.
 
         Raises NotFound, and FailedPrecondition for the current key.
         """
@@ -161,10 +169,11 @@ class Access:
         until: datetime | None = None,
         page_size: int = 1000,
     ) -> Iterator[AuditEvent]:
-        """Yield audit events of a project, newest first. Without a project, operators get all events.
+        """Yield audit events of a project, newest first.
 
-        `caller` selects the events of the caller with this name. `since` and `until` are times with a time
-        zone.
+        Without a project, yield the events of all projects, which only operators may list. `caller` selects
+        the events of the caller with this name. `since` (inclusive) and `until` (exclusive) bound the time of
+        the events; they need a time zone.
         """
         request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
         if since is not None:

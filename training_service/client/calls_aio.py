@@ -24,10 +24,10 @@ async def answer_of(
     address: str,
     metadata: Callable[[], Metadata],
 ) -> T:
-    """Make the call, and return its answer. `metadata` is called before each try, and returns its metadata.
+    """Make the call, and return its answer. Before each try, `metadata` is called to get the try's metadata.
 
-    If a limit refuses the call, this function waits for the time that the service names, and repeats the
-    call. All tries and pauses together take at most `timeout` seconds. Raises TrainingServiceError.
+    If a limit refuses the call, this function waits at least for the time that the service names, and repeats
+    the call. All tries and pauses together take at most `timeout` seconds. Raises TrainingServiceError.
     """
     retry, left = LimitRetry(timeout), timeout
     while True:

@@ -36,8 +36,11 @@ T = TypeVar("T")
 class Catalog:
     """Lists and declares algorithms, datasets and queues. It is the `catalog` of a TrainingClient.
 
-    With a `project`, only this project can use the declared entry. Without one, all projects can use it.
-    Every method raises TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    An algorithm or a dataset that is declared with a `project` can be used only in this project. One that is
+    declared without a `project` can be used in all projects.
+
+    Every method may raise TrainingServiceError. This is NotAllowed if the caller's role does not allow the
+    call.
     """
 
     def __init__(self, channel: grpc.Channel, address: str, credentials: Credentials, timeout: float) -> None:
@@ -49,7 +52,7 @@ class Catalog:
     def algorithms(self, project: str = "", name: str = "") -> Iterator[Algorithm]:
         """Yield the algorithms of a project, or of the default project, sorted by name.
 
-        With `name`, yield only the algorithm with this name.
+        With `name`, yield only the algorithm with this name. Raises NotFound if there is none.
         """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -60,9 +63,9 @@ class Catalog:
             request.page_token = page.next_page_token
 
     def datasets(self, project: str = "", name: str = "") -> Iterator[Dataset]:
-        """Yield the datasets of a project, or of the default project, by id.
+        """Yield the datasets of a project, or of the default project, sorted by id.
 
-        With an id, yield only this one.
+        With `name`, yield only the dataset with this id. Raises NotFound if there is none.
         """
         request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -75,8 +78,8 @@ class Catalog:
     def set_algorithm(self, name: str, definition: Mapping[str, Any], *, project: str = "") -> Algorithm:
         """Declare an algorithm, or change it.
 
-        `definition` has the fields of algorithms.NAME in a configuration. Jobs that were accepted stay as
-        they are.
+        `definition` has the fields of algorithms.NAME in a configuration. Jobs that were accepted before do
+        not change.
         """
         text = _text(definition)
         request = encoded(lambda: SetAlgorithmRequest(name=name, project=project, definition=text))
@@ -102,10 +105,10 @@ class Catalog:
         self._answer_of(self._stub.RemoveDataset, request)
 
     def queues(self, project: str = "", name: str = "") -> Iterator[Queue]:
-        """Yield the queues that jobs of a project may use, with their parents, by name.
+        """Yield the queues that jobs of a project may use, and the parents of these queues, sorted by name.
 
-        With `name`, yield only the queue with this name. Without a project, operators get all queues; other
-        callers get the queues of their default project.
+        With `name`, yield only the queue with this name; raises NotFound if there is none. Without a project,
+        operators get all queues; other callers get the queues of their default project.
         """
         request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
         while True:
@@ -118,15 +121,19 @@ class Catalog:
     def set_queue(self, name: str, definition: Mapping[str, Any]) -> Queue:
         """Declare a queue, or change it.
 
-        `definition` has the fields of scheduling.queues.NAME in a configuration. Jobs that were accepted stay
-        in the queue.
+        `definition` has the fields of scheduling.queues.NAME in a configuration. Jobs that were accepted
+        before stay in the queue.
         """
         text = _text(definition)
         request = encoded(lambda: SetQueueRequest(name=name, definition=text))
         return self._answer_of(self._stub.SetQueue, request)
 
     def remove_queue(self, name: str) -> None:
-        """Remove a declared queue, in which no jobs wait or run. Raises NotFound."""
+        """Remove a declared queue.
+
+        Raises NotFound, and FailedPrecondition if jobs wait or run in the queue, or if other queues are below
+        it.
+        """
         request = encoded(lambda: RemoveQueueRequest(name=name))
         self._answer_of(self._stub.RemoveQueue, request)
 

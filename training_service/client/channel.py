@@ -50,7 +50,7 @@ _SERVICE_CONFIG: dict[str, Any] = {
     ]
 }
 
-# Calls go to the connected replicas in turn. A call that one replica aborts is repeated with another.
+# Calls go to the connected replicas in turn. A call that one replica aborts is repeated on another one.
 _SERVICE_CONFIG_OF_REPLICAS = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
 
 _OPTIONS: list[tuple[str, str | int]] = [
@@ -93,8 +93,8 @@ def target_of(address: str) -> str:
 
     Several addresses, separated by commas, are the replicas of one service. They are IP addresses or
     `localhost`, since a gRPC target cannot list several names. A single name, `dns:///NAME:PORT`, may
-    resolve to several addresses. Raises InvalidRequest for an invalid list, and for a host without a port:
-    gRPC would take port 443.
+    resolve to several addresses. Raises InvalidRequest for an invalid list, and for a host without a port,
+    for which gRPC would take port 443.
     """
     if "," not in address or address.startswith(("ipv4:", "ipv6:")):
         if _is_host(host := address.removesuffix(":") if address.count(":") == 1 else address):

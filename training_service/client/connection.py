@@ -42,7 +42,7 @@ class Connection:
     ca: str | None = None
     """A PEM file with the authorities of the service's certificate, or `system`."""
     cert: str | None = None
-    """A PEM file with the client's certificate, and the authorities' certificates between it and a root."""
+    """A PEM file with the client's certificate, and the intermediate certificates up to a root."""
     key: str | None = None
     """A PEM file with the key of `cert`."""
     server_name: str | None = None
@@ -55,7 +55,11 @@ class Connection:
 
     @cached_property
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """The credentials of a channel; None without TLS. Raises InvalidRequest for an unusable file."""
+        """The credentials of a channel; None without TLS.
+
+        Raises InvalidRequest for an unusable file, for only one of `cert` and `key`, and for a `server_name`
+        without TLS.
+        """
         if bool(self.cert) != bool(self.key):
             raise InvalidRequest("cert and key are only allowed together; give both files")
         if not self.is_encrypted:
@@ -120,7 +124,7 @@ def _configured() -> dict[str, str]:
     for name, value in content.items():
         if name not in allowed or not isinstance(value, str):
             raise InvalidRequest(
-                f"{path}: {name}: not allowed; allowed are texts by the names {', '.join(allowed)}"
+                f"{path}: {name}: not allowed; allowed are strings with the keys {', '.join(allowed)}"
             )
     # A relative path is relative to the file that names it.
     return {

@@ -40,9 +40,10 @@ class Credentials:
         self._file = token_file
 
     def metadata(self) -> Metadata:
-        """Return the metadata with the token; none if there is no token.
+        """Return the metadata with the token; empty if there is no token.
 
-        Raises InvalidRequest if a file cannot be used, or the token would travel without encryption.
+        Raises InvalidRequest if a file or the token is not valid, or if the token would be sent to another
+        machine without encryption.
         """
         for find in self._sources():
             if token := find():
@@ -66,12 +67,13 @@ class Credentials:
     def _checked(self, token: str) -> str:
         if len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
             raise InvalidRequest(
-                f"the token has a blank or another character that no token has ({len(token)} characters)"
+                f"the token is not valid ({len(token)} characters): it must have at most {_LONGEST_TOKEN} "
+                "printable ASCII characters and no spaces"
             )
         if not (self._connection.is_encrypted or is_loopback(self._connection.address)):
             raise InvalidRequest(
-                f"address: the token would travel to {self._connection.address} without encryption; give ca, "
-                "the authorities of the service's certificate"
+                f"address: the token would be sent to {self._connection.address} without encryption; give "
+                "ca, the authorities of the service's certificate"
             )
         return token
 
@@ -123,7 +125,7 @@ def store_token(address: str, token: str | None) -> bool:
     """Store the token of an address; None removes it.
 
     Return whether a token of the address was stored before. Only this user can read the file in which tokens
-    are stored.
+    are stored. Raises InvalidRequest if the file cannot be used.
     """
     path = credentials_path()
     with _locked(path):

@@ -30,7 +30,7 @@ class Curve:
     steps: Sequence[int]
     values: Sequence[float]
     slow: Sequence[tuple[int, Slow]] = ()
-    """The slow ranks. Before each stands an index into `steps`: the step since which the rank is slow."""
+    """The slow ranks, each after an index into `steps`: the first point after the rank became slow."""
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
@@ -63,8 +63,9 @@ def curves_by_metric(
 ) -> dict[str, list[Curve]]:
     """Return the curves of each metric.
 
-    `found` has the series of each job, by its label; `slow` its slow ranks. A slow rank is marked at the
-    first point after it became slow, or at the last point if there is none.
+    `found` has the series of each job, by the job's label; `slow` has the job's slow ranks, by the same
+    label. A slow rank is marked at the first point after it became slow, or at the last point if there is
+    none.
     """
     curves: dict[str, list[Curve]] = {}
     for label, all_series in found.items():
@@ -84,9 +85,10 @@ def curves_by_metric(
 def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
     """Return the series with exponential moving averages instead of its values.
 
-    A `weight` of 0 changes nothing; a higher one, below 1, smooths more. The first averages are corrected for
-    their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0. Values that are NaN
-    or infinite stay as they are, and the averages leave them out.
+    A `weight` of 0 changes no value; a higher one, below 1, smooths more. The averages are corrected for
+    their bias towards 0 (as in Kingma and Ba, 2015), so that the curve does not begin near 0. Values that are
+    NaN or infinite stay as they are, and the averages leave them out. Points that a later attempt has
+    replaced are left out.
     """
     result = MetricSeries(job_id=found.job_id, name=found.name)
     average, share = 0.0, 1.0

@@ -2,20 +2,20 @@
 
     TrainingServiceError
     ├── InvalidRequest       the request is invalid; the message names the field
-    ├── NotFound             no such job, algorithm, dataset or version
+    ├── NotFound             no such job, or other object that the call names
     ├── AlreadyExists        the request key belongs to another request
     ├── ResourceExhausted    no room: the queue, the capacity or a quota is full
     ├── FailedPrecondition   not possible in the present state of the job or the service
     ├── NotAllowed           the caller is unknown, or lacks the permission
     ├── Unavailable          the service is not ready or went away: worth a retry
     │   └── Unreachable      no service answers at the address
-    ├── Untrusted            the service's certificate is not accepted, or it has none
+    ├── Untrusted            the service has no certificate, or one that is not accepted
     ├── DeadlineExceeded     no answer in time; the call may still have taken effect
-    ├── WaitTimedOut         the job has not ended in time; it goes on
+    ├── WaitTimedOut         the job has not ended in time; it continues
     └── ServerError          the service failed, or speaks another protocol
 
-`str(error)` is a sentence for people, the service's own if there is one. `__cause__` is the error of the gRPC
-library.
+`str(error)` is a message for people: the service's message if there is one. `__cause__` is the error of the
+gRPC library if a call failed.
 """
 
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
@@ -44,16 +44,17 @@ class TrainingServiceError(Exception):
 class InvalidRequest(TrainingServiceError):
     """A field of the request is missing, malformed or out of range.
 
-    Also raised before sending, for a value that protobuf cannot encode.
+    Also raised before anything is sent, for example for a value that protobuf cannot encode, or for a file
+    that cannot be read.
     """
 
 
 class NotFound(TrainingServiceError):
-    """The job, algorithm, dataset or dataset version does not exist."""
+    """The job, or another object that the call names, does not exist; for example a dataset or a project."""
 
 
 class AlreadyExists(TrainingServiceError):
-    """The request key has been used for a request with other metadata."""
+    """The request key has been used for another request."""
 
 
 class ResourceExhausted(TrainingServiceError):

@@ -1,4 +1,4 @@
-"""Repeats calls that a limit of the service refused, at the time that the service names.
+"""Repeats calls that a limit of the service refused, no earlier than the service asks for.
 
 A refused call has done nothing, so it can always be repeated.
 """
@@ -12,7 +12,7 @@ _MOST_SPREAD = 16.0
 
 
 class LimitRetry:
-    """The repetitions of one call, all within its time."""
+    """The repetitions of one call, all within the call's time limit."""
 
     def __init__(self, seconds: float) -> None:
         self._deadline = time.monotonic() + seconds

@@ -43,9 +43,9 @@ class Programs:
     def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
         """Upload the tree: send the manifest and the files that the service lacks.
 
-        If the connection breaks, this connects again, and sends only the content that has not arrived. Raises
-        Unavailable if the service does not answer the first call for about 3 s, or a later call for about 20
-        s, which is enough for a restart of the service. Raises InvalidRequest if a file has changed
+        If the connection breaks, the upload connects again, and sends only the content that has not arrived.
+        Raises Unavailable if the service does not answer the first call for about 3 s, or a later call for
+        about 20 s, which is enough for a restart of the service. Raises InvalidRequest if a file has changed
         meanwhile.
         """
         sending, retry, is_reached = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS), False

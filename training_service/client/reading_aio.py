@@ -1,6 +1,6 @@
 """Reads jobs for asyncio programs: their status, logs, metrics and artifacts.
 
-The same for plain programs, reading_sync.py, is generated from this file by scripts/generate-client.
+The class for plain programs, in reading_sync.py, is generated from this file by scripts/generate-client.
 """
 
 import asyncio
@@ -124,15 +124,16 @@ class AsyncJobReader:
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield the current status of the job, then the new status at every change, until the job has ended.
 
-        A slow reader misses some statuses, but never the last. If the service goes away, this connects again,
-        and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
+        A slow reader may miss statuses, but not the last one. If the service goes away after the first
+        status, the watch connects again, and raises Unavailable after `patience` seconds. Raises NotFound if
+        there is no such job.
         """
         return self._watch(job_id, timeout=None)
 
     async def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
         """Wait until the job has ended, successfully or not, and return its last status.
 
-        `timeout` is in seconds: None waits without bound, and 0 only checks. Raises WaitTimedOut when the
+        `timeout` is in seconds: None waits without a limit, and 0 only checks. Raises WaitTimedOut when the
         time is up (the job continues), NotFound if there is no such job, and Unavailable like `watch`.
         """
         status = await self.status(job_id)
@@ -163,12 +164,13 @@ class AsyncJobReader:
         `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
         `attempt` 0 is the last attempt and, with `follow`, the attempts after it. Each chunk names its
         attempt. `follow` waits for further output, even of a job that has not started, until the job or the
-        given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
-        the output after that time. `timestamps` puts the time before each line.
+        given attempt ends. With `tail_lines`, the output starts with this number of last lines of each rank.
+        With `since`, it starts after this time; a time without a time zone is local time. `timestamps` puts
+        the time before each line.
 
-        If the service goes away, this connects again and continues after the last chunk, so no line is lost
-        or repeated. It raises Unavailable after `patience` seconds. To continue later or elsewhere, give the
-        `position` of the last chunk received.
+        If the service goes away after the first chunk, this method connects again and continues after the
+        last chunk, so no line is lost or repeated. It raises Unavailable after `patience` seconds. To
+        continue later or elsewhere, give the `position` of the last chunk received.
         """
         request = requests.logs(
             job_id,
@@ -213,7 +215,7 @@ class AsyncJobReader:
                 yield series
 
     async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
-        """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
+        """Return the job's artifacts and where they come from. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         return await self._answer_of(self._stub.GetTrainingArtifacts, request)
 
@@ -222,11 +224,10 @@ class AsyncJobReader:
         return await self._answer_of(self._stub.ExplainTraining, requests.why(job_id))
 
     async def queue(self, queue: str = "", *, limit: int = 1000) -> GetQueueResponse:
-        """Return the present queue: the use by each queue, and at most `limit` waiting jobs.
+        """Return the present state of the queues: the use of each queue, and at most `limit` waiting jobs.
 
-        The jobs are from the client's project; without one, from every project in which the caller has a
-        role. With `queue`, they are from one queue only. The first answer has the queues, and
-        `next_page_token` is set if more jobs wait.
+        The jobs are from the client's project; if the client has none, from every project in which the caller
+        has a role. With `queue`, they are from this queue only. `next_page_token` is set if more jobs wait.
         """
         request = requests.queue(self.project, queue, min(limit, 1000))
         found = await self._answer_of(self._stub.GetQueue, request)
@@ -239,9 +240,10 @@ class AsyncJobReader:
         return found
 
     async def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
-        """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.
+        """Return the queue as the scheduler sees it.
 
-        The caller needs a role in `project` or, without a project, in its default project.
+        Jobs, queues and machines that the caller may not see have no ids and no names. The caller needs a
+        role in `project` or, without a project, in the caller's default project.
         """
         return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RUNNER = "_run_function.py"
-"""The name of the file that is added to the files of the folder, and that calls the function."""
+"""The name of the file that calls the function. It is uploaded with the files of the folder."""
 
 
 class Remote(Generic[P, R]):
@@ -39,8 +39,9 @@ class Remote(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> int:
         """Upload the folder, queue a job that calls the function with these arguments, and return its id.
 
-        Raises InvalidRequest for a function that has no name in a file, and for arguments that do not fit the
-        function or are not JSON; and the errors of `TrainingClient.run`.
+        Raises InvalidRequest if the function is not defined at the top of a module that can be imported, if
+        the arguments do not fit the function or would change as JSON, or if this is called in the job.
+        Raises the errors of `TrainingClient.run`, too.
         """
         main = getattr(sys.modules["__main__"], "__file__", None) or ""
         if Path(main).name == RUNNER:
@@ -105,7 +106,7 @@ def _module_of(function: Callable[..., Any]) -> tuple[str, Path]:
     if not inspect.isfunction(function) or not name.isidentifier():
         raise InvalidRequest(
             f"{name or repr(function)} cannot run as a job: use a function that is defined by `def` at the "
-            "top of a module, not a lambda, a method or a function in another one"
+            "top of a module, not a lambda, a method or a nested function"
         )
     module = sys.modules.get(function.__module__)
     file = getattr(module, "__file__", None)
@@ -116,10 +117,10 @@ def _module_of(function: Callable[..., Any]) -> tuple[str, Path]:
         )
     spec = getattr(module, "__spec__", None)
     path = Path(file).resolve()
-    full = spec.name if spec is not None else path.stem  # a program that was started by its file has no spec
+    full = spec.name if spec is not None else path.stem  # a program that is run by its path has no spec
     if full == "__main__" or full.endswith(".__main__"):
         raise InvalidRequest(
-            f"{name} is in {path}, which is not a module that can be imported; move it to one"
+            f"{name} is in {path}, which cannot be imported as a module; move {name} to a module that can"
         )
     parts = full.split(".")
     return full, path.parents[len(parts) - (path.name != "__init__.py")]
@@ -137,15 +138,17 @@ def _as_json(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
             raise InvalidRequest(f"argument {name} of {function.__name__} is not JSON: {error}") from None
         if json.loads(text) != (list(value) if _is_variadic(function, name) else value):
             raise InvalidRequest(
-                f"argument {name} of {function.__name__} would change as JSON: use numbers, texts, lists "
-                "and dictionaries with texts as keys"
+                f"argument {name} of {function.__name__} would change as JSON: use numbers, strings, lists "
+                "and dictionaries with strings as keys"
             )
     return json.dumps({"args": list(args), "kwargs": dict(kwargs)}, allow_nan=False)
 
 
 def _with_runner(files: WorkingTree) -> WorkingTree:
     if any(file.path == RUNNER for file in files.files):
-        raise InvalidRequest(f"{RUNNER} is the name of a file that is added; rename yours")
+        raise InvalidRequest(
+            f"the folder has a file {RUNNER}, but remote adds a file with this name; rename it"
+        )
     runner: LocalFile = read_file(RUNNER, Path(function_runner.__file__))
     every = sorted([*files.files, runner], key=lambda file: file.path.encode())
     return replace(files, files=every)

@@ -52,7 +52,7 @@ def _validated(build: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that builds a message: it raises InvalidRequest for values that protobuf cannot
     encode.
 
-    Such values are job ids of more than 32 bits, and texts with lone surrogates.
+    Such values are, for example, job ids of more than 32 bits, and strings with lone surrogates.
     """
 
     @wraps(build)
@@ -113,7 +113,7 @@ def train(
 ) -> TrainRequest:
     """Build the request that submits a job.
 
-    If `request_key` is None, it gets a new key, so sending it twice is harmless.
+    Without a `request_key`, the request gets a new key, so sending the same message twice is harmless.
     """
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     if instances is not None:
@@ -185,11 +185,11 @@ def changed(
     command: Sequence[str] | None = None,
     environment: Parameters | None = None,
 ) -> TrainRequest:
-    """Return the request with these changes.
+    """Return the request with these changes, and with `request_key` or a new key.
 
-    Options that are None change nothing, but it gets a new request key. `command` and `environment` are for
-    uploaded programs only. The only parameters of uploaded programs are those of the group. Raises
-    InvalidRequest for the wrong kind of change.
+    Other options that are None change nothing. `command` and `environment` are for uploaded programs only.
+    The only parameter of an uploaded program that can be changed is PARALLEL_INSTANCES. Raises InvalidRequest
+    for a change that is not allowed.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
@@ -211,7 +211,7 @@ def check_command(command: Sequence[str]) -> None:
     """Raise InvalidRequest if the command is one string: Python would take its letters as arguments."""
     if isinstance(command, str):
         raise InvalidRequest(
-            f"command: {command!r} is one text; give a list of the program and its arguments, such as "
+            f"command: {command!r} is one string; give a list of the program and its arguments, such as "
             f"{command.split()!r}"
         )
 
@@ -232,7 +232,7 @@ def _check_changes(request: TrainRequest, parameters: Parameters, *, has_program
 
 
 def as_text(value: str | int | float) -> str:
-    """Return a parameter's value as the text that is sent to the service."""
+    """Return a parameter's value as the string that is sent to the service."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

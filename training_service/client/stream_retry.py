@@ -1,6 +1,6 @@
-"""Retries of a stream until its first message, as plain calls are retried.
+"""Retries a stream that fails before its first message, with the same pauses as a plain call.
 
-gRPC's own retries of streams are off: after its last retry has failed, its blocking client waits for a
+gRPC's own retries of streams are off: after the last retry has failed, gRPC's blocking client waits for a
 message forever (seen with gRPC 1.85). After the first message, only the reader knows how to continue, so
 errors are passed on.
 """

@@ -52,7 +52,7 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
             lacking.append("the record of uncommitted changes")
         words += _command_words(program.command)
         if program.command[:1] and program.command[0].endswith(".py"):
-            lacking.append(f"a command {program.command[0]}, since it runs Python files by python")
+            lacking.append(f"a command {program.command[0]}, since trainctl runs Python files with python")
     return words, lacking
 
 
@@ -67,7 +67,7 @@ def _command_words(command: Sequence[str]) -> list[str]:
 def joined(words: Iterable[str]) -> str:
     """Return the words as a line for a shell.
 
-    Characters that are not printable are escaped in the way of bash.
+    Characters that are not printable are escaped as in bash.
     """
     return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in words)
 

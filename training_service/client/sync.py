@@ -41,29 +41,31 @@ class TrainingClient(JobReader):
 
     `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
     the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if the variable is not set.
-    `timeout` is the longest time of one call in seconds, including its retries. `patience` is the time, in
-    seconds, for which `watch`, `wait` and `logs` try to connect again after the service went away. `project`
-    is the project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the
-    caller's default project if the variable is not set.
+    `timeout` is the longest time of one call in seconds, including its retries. It does not bound uploads,
+    nor the streams of `watch`, `logs`, `fetch` and `changes`. `patience` is the time, in seconds, for which
+    `watch`, `wait` and `logs` try to connect again after the service went away. `project` is the project of
+    new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the caller's default
+    project if the variable is not set.
 
-    `ca` is a PEM file with the authorities of a service with TLS, or "system" for the authorities that gRPC
-    trusts by itself. `cert` and `key` are PEM files with the caller's certificate. `server_name` is a name in
-    the service's certificate, if it is not the host of `address`. Their defaults are the environment
-    variables TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml
-    (see docs/security.md). The files are read once: a client that outlives its certificate has to be created
-    anew.
+    `ca` turns on TLS. It is a PEM file with the certificates of the authorities that the client trusts, or
+    "system" for the authorities that gRPC trusts by default. `cert` and `key` are PEM files with the caller's
+    certificate and its key. `server_name` is a name in the service's certificate; it is needed if the
+    certificate does not have the host of `address`. Their defaults are the environment variables
+    TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
+    docs/security.md). The files are read once, so create a new client before the caller's certificate
+    expires.
 
     `token`, or the first line of the file `token_file`, proves who is calling. Their defaults are the
-    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and the token that `trainctl
-    login` stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
-    machine. The attribute `access` has the operations on tokens and projects, and `catalog` those on
-    algorithms, datasets and queues.
+    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl
+    login` stored, and the operator's token of a service on this machine. Files and variables are read again
+    for each call. A token is sent only over TLS, or to this machine. The attribute `access` has the
+    operations on tokens and projects, and `catalog` those on algorithms, datasets and queues.
 
-    If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
-    refuses is repeated at the time that the service names, within `timeout`, or within `patience` for
-    streams.
+    If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
+    A call that a limit refuses is repeated no earlier than the service asks for, within `timeout`, or within
+    `patience` for streams.
 
-    Every method raises TrainingServiceError (see `training_service.client.errors`). Methods that return an
+    Every method may raise TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.
     """
 
@@ -117,19 +119,20 @@ class TrainingClient(JobReader):
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
-        `dataset_version` is the version's hash. Leave out both for an algorithm that needs no dataset.
-        `instances` is the number of processes that train together (the parameter PARALLEL_INSTANCES).
-        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
-        by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
-        whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
-        job. `queue` is the queue in which the job waits, and `priority` is its class of priority. `expected`
-        is the run time of an attempt, and `flavor` the kind of machine on which the job runs. Omitted options
-        get the service's defaults.
+        `dataset_version` is the version's hash. Leave out `dataset_id` and `dataset_version` for an algorithm
+        that needs no dataset. `instances` is the number of instances that train together (the parameter
+        PARALLEL_INSTANCES). `pod_options` apply to each instance (pod or container). `retry_policy` says
+        after which failures the job gets another attempt, how many, and with which pauses. `deadlines` bound
+        the time for waiting, starting, running and making progress. `number_policy` says whether an attempt
+        fails when it reports NaN or infinity. `tags` are words by which `list` finds the job. `queue` is the
+        queue in which the job waits, and `priority` is its class of priority. `expected` is the expected run
+        time of an attempt, and `flavor` the kind of machine on which the job runs. Omitted options get the
+        service's defaults.
 
-        Every request carries a request key, by default a new one, so the retries of this call queue one job.
-        To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
-        characters). The same key with the same request returns the same id. The same key with another request
-        raises AlreadyExists.
+        Every request carries a request key, by default a new one. So if this call is retried, it still queues
+        only one job. To repeat the call yourself after Unavailable or DeadlineExceeded, give your own key (at
+        most 128 characters). The same key with the same request returns the same id. The same key with
+        another request raises AlreadyExists.
 
         Raises InvalidRequest, which names the field; NotFound for an unknown algorithm or dataset; and
         ResourceExhausted if the queue, the capacity or a quota is full.
@@ -188,16 +191,17 @@ class TrainingClient(JobReader):
 
         client.run(["python", "train.py", "--lr", "0.1"], instances=3)
 
-        Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
-        are left out. Each instance starts in a copy of its own. The command is run without a shell;
-        `environment` has variables for the command. `requirements` is a file of the folder with the packages
-        that the command needs, such as "requirements.txt"; `python_environment` is the name of an environment
-        that the operator has configured; `image` is the image to run in: one of the images that the operator
-        allows on Docker or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
-        name of files that were uploaded before, which replace `folder`. `version` is recorded with the job.
-        By default, it is the commit of the folder, and the changes of tracked files since the commit are
-        recorded, too. `on_progress` is called with the number of bytes sent so far, and the number of bytes
-        to send in all. The other options are those of `submit`.
+        Only files that the service lacks are sent. Files that git ignores, `.git`, `__pycache__` and virtual
+        environments are left out. Each instance starts in its own copy of the files. The command is run
+        without a shell; `environment` has variables for the command. `requirements` is a file of the folder
+        with the packages that the command needs, such as "requirements.txt"; `python_environment` is the name
+        of an environment that the operator has configured; `image` is the image to run in: one of the images
+        that the operator allows on Docker or Kubernetes. `framework` sets up the group, by default "pytorch".
+        `tree` is the name of files that were uploaded before; these are used instead of the files of
+        `folder`. `version` is recorded with the job. By default, the commit of the uploaded folder is
+        recorded, and with it the changes of tracked files since the commit. `on_progress` is called with the
+        number of bytes sent so far, and the number of bytes to send in all. The other options are those of
+        `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
@@ -258,14 +262,16 @@ class TrainingClient(JobReader):
         environment: Parameters | None = None,
         request_key: str | None = None,
     ) -> int:
-        """Queue a job with the same request as another, and return its id. Both jobs have the same project.
+        """Queue a job with the same request as job `job_id`, and return the new job's id.
+
+        The new job is in the client's project; if the client has none, in the project of job `job_id`.
 
         `parameters` are the parameters that get another value. Options that are None change nothing. Values
         that the other job had by default stay as they were, even if the defaults have changed. `command`
         replaces the command of an uploaded program, and `environment` has the program's variables that get
         another value. For `request_key` see `submit`.
 
-        Raises as `submit` does, and NotFound if there is no such job.
+        Raises the errors of `submit`, and NotFound if there is no such job.
         """
         request = requests.changed(
             self.request_of(job_id),

@@ -1,12 +1,13 @@
 """Timelines of pipelines: the measured passes of a job, laid out by dependency.
 
-A job writes its measured passes to `FILE`, so the content is checked like any text of a user. Ranks that
-share processors take turns, so the times at which passes have run say little about the schedule. So in a
-timeline, each pass starts as soon as its rank has done its earlier passes, and the passes on which it depends
-are done:
+A job writes its measured passes to `FILE`, so the content is checked like any input of a user. Ranks that
+share processors take turns, so the times at which passes have run say little about the schedule. Therefore, a
+timeline uses only the measured durations: each pass starts as soon as its rank has done its earlier passes,
+and the passes on which it depends are done. These are
 
-* the forward pass of a micro-batch in the stage before, or
-* for a backward pass, its forward pass and the backward pass in the stage behind.
+* for a forward pass, the forward pass of the micro-batch in the previous stage;
+* for a backward pass, the forward pass of the micro-batch in the same stage, and its backward pass in the
+  next stage.
 """
 
 import json
@@ -54,7 +55,7 @@ _OfRank = Annotated[tuple[Pass, ...], Field(min_length=1, max_length=MOST_PASSES
 
 
 class MeasuredPasses(BaseModel):
-    """The passes of one step of a pipeline, or of some steps that are not flushed.
+    """The passes of one step of a pipeline, or of several steps of a pipeline without flushes.
 
     Ranks, stages and micro-batches count from 0.
     """
@@ -68,7 +69,7 @@ class MeasuredPasses(BaseModel):
     flushed: bool
     """Whether all passes of a step end before the passes of the next step begin."""
     steps: Annotated[int, Field(ge=1, lt=10**9)]
-    """The number of steps from which the times come."""
+    """The number of steps in which the times were measured."""
     passes: Annotated[tuple[_OfRank, ...], Field(min_length=1, max_length=MOST_RANKS), FailFast()]
     """The passes of each rank, in their order."""
 
@@ -101,9 +102,10 @@ class MeasuredPasses(BaseModel):
     def formula(self) -> float:
         """The share of time that ranks are idle if all passes of a kind take equally long.
 
-        k ranks of v stages each, and m micro-batches: 1 - 1/k for naive model parallelism, in which only one
-        rank works at a time, (k-1)/(vm+k-1) with a flush, and 0 without (Huang et al., "GPipe", 2019;
-        Narayanan et al., "PipeDream", 2019, and "Megatron-LM on GPU clusters", 2021).
+        With k ranks of v stages each, and m micro-batches, it is 1 - 1/k for naive model parallelism, in
+        which only one rank works at a time. For other schedules, it is (k-1)/(vm+k-1) with a flush, and 0
+        without (Huang et al., "GPipe", 2019; Narayanan et al., "PipeDream", 2019, and "Megatron-LM on GPU
+        clusters", 2021).
         """
         if self.schedule == "naive":
             return 1 - 1 / self.ranks
@@ -134,7 +136,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Measured passes, laid out."""
+    """Measured passes, each with its place in the picture."""
 
     measured: MeasuredPasses
     boxes: tuple[Box, ...]
@@ -153,7 +155,7 @@ class Timeline:
 
     @property
     def idle_of_ranks(self) -> list[float]:
-        """The share of its time in which each rank is idle."""
+        """For each rank, the share of the time in which it is idle."""
         first, last = self._counted()
         busy = [0.0] * self.measured.ranks
         for box in self.boxes:
@@ -161,11 +163,11 @@ class Timeline:
         return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]  # sums are rounded
 
     def _counted(self) -> tuple[float, float]:
-        """Return the begin and the end of the time in which idle time is counted, in seconds.
+        """Return the start and the end of the time in which idle time is counted, in seconds.
 
-        With flushes, it is the whole step. Without flushes, the passes are a piece of a training run. At the
-        ends of the piece, some ranks have no passes, since these belong to the steps before and after, so
-        only the time in between counts.
+        With flushes, it is the whole step. Without flushes, the passes are a piece cut from a training run.
+        Near the start and the end of the piece, some ranks have no passes, because their passes at that time
+        belong to other steps. So only the time counts in which no rank lacks its first or last passes.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)
@@ -205,7 +207,7 @@ def read(pieces: Iterable[bytes], name: str = FILE) -> Timeline:
 def laid_out(measured: MeasuredPasses) -> Timeline:
     """Return the timeline in which each pass starts as early as possible.
 
-    Raises ValueError if the passes wait for each other in a circle.
+    Raises ValueError if passes wait for each other in a circle.
     """
     known = {each.key for of_rank in measured.passes for each in of_rank}
     ends: dict[Key, float] = {}

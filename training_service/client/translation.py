@@ -43,12 +43,12 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
 # Unreachable becomes plain Unavailable with a longer message.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
-# Parts of gRPC's details if a handshake failed, and what they mean. The first entry that fits is used.
+# Parts of gRPC's error details if a handshake failed, and what they mean. The first match is used.
 _UNTRUSTED = {
     "certificate has expired": "its certificate has expired",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is of an authority that ca (--ca) does not have",
-    "Hostname Verification Check failed": "its certificate is for another host; connect by a name that it "
-    "has, or give that name as server_name (--server-name)",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate was issued by an authority that is not in ca (--ca)",
+    "Hostname Verification Check failed": "its certificate is for another host; connect to a name in the "
+    "certificate, or give such a name as server_name (--server-name)",
     "WRONG_VERSION_NUMBER": "it does not use TLS; leave out ca and cert (--ca, --cert)",
 }
 _DETAILS_HEADER = "grpc-status-details-bin"

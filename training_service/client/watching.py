@@ -1,4 +1,4 @@
-"""The state by which a stream continues after a lost connection, the same for both clients.
+"""The state with which a stream continues after a lost connection, for the plain and the asyncio client.
 
 WatchTraining starts with the current status, so a broken watch is simply started again. The new watch may
 miss an intermediate status, as any slow reader may. A repeated status is dropped. GetTrainingLogs is started
@@ -122,8 +122,8 @@ class LogReading:
     def pause_after(self, error: Unavailable) -> float:
         """Return the seconds to wait before connecting again.
 
-        Raises `error` if no chunk has arrived, if the service sends no positions, or if it has been away too
-        long.
+        Raises `error` if no chunk has arrived, if the service sends no positions, or if the service has been
+        away too long.
         """
         if not self.request.position:
             raise error

@@ -374,6 +374,6 @@ async def test_a_file_that_changes_while_it_is_sent_is_named(run: Run, folder: P
 
 async def test_a_command_in_one_text_is_refused_before_files_are_sent(run: Run, folder: Path) -> None:
     shown: list[tuple[int, int]] = []
-    with pytest.raises(InvalidRequest, match=r"^command: 'python train\.py' is one text"):
+    with pytest.raises(InvalidRequest, match=r"^command: 'python train\.py' is one string"):
         await run("python train.py", folder=folder, on_progress=lambda *sizes: shown.append(sizes))
     assert not shown

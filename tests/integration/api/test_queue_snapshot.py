@@ -97,10 +97,7 @@ async def test_trainctl_simulates_the_queue_of_the_service(service: Service) -> 
     options = ("--add", f"default={CAPACITY}", "--assume", "30m", "--json")
     code, printed, notes = await trainctl(service, "simulate", *options)
     assert code == 0, notes
-    assert (
-        "3 jobs of the queue, after 1 that run already; 4 of unknown length are taken to run for 30 min"
-        in notes
-    )
+    assert "3 jobs waiting, and 1 running; 4 of unknown length are assumed to run for 30 min" in notes
     base, more = map(json.loads, printed.splitlines())
     assert base["end_s"] == pytest.approx(4 * 1800, abs=60)
     assert more["end_s"] == pytest.approx(2 * 1800, abs=60)

@@ -56,7 +56,7 @@ def test_files_are_relative_to_the_file_that_names_them(file: Path) -> None:
     [
         (
             "adress = 'a:1'",
-            "adress: not allowed; allowed are texts by the names address, ca, cert, key, server_name",
+            "adress: not allowed; allowed are strings with the keys address, ca, cert, key, server_name",
         ),
         ("ca = 1", "ca: not allowed"),
         ("ca = ", "not valid TOML"),

@@ -79,7 +79,8 @@ async def test_a_job_that_others_are_stopped_for_says_which(store: SqliteStore) 
     assert f"stopping: job {victim.id} " in waiting_text.line(explanation_of(found))
     seen = await page(store)
     assert [(each.gang.job_id, each.stopping) for each in seen.jobs] == [(other.id, [victim.id])]
-    assert f"job {other.id}: being stopped for it: {victim.id}" in drawn(queue_text.tables(queue_of(seen)))
+    note = f"job {other.id}: these jobs are being stopped for it: {victim.id}"
+    assert note in drawn(queue_text.tables(queue_of(seen)))
 
 
 async def test_what_is_kept_for_a_job_that_becomes_larger_counts_as_its_own(store: SqliteStore) -> None:

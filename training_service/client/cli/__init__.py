@@ -7,7 +7,8 @@ terminal output. `boundary` and `exit_codes` handle errors for all commands.
 
 import os
 
-# gRPC's C core would print lost connections to standard error, between our lines. It reads this at import.
+# gRPC's C core would print lost connections to standard error, between our lines. It reads this variable when
+# it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from training_service.client.cli.app import app

@@ -56,7 +56,7 @@ _GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json", "qu
 
 
 class Trainctl(TyperGroup):
-    """The group of commands. It reports their errors, and adds the global options to each command.
+    """The group of commands. It reports the errors of commands, and adds the global options to each command.
 
     So both `trainctl --json list` and `trainctl list --json` work.
     """
@@ -140,7 +140,7 @@ def trainctl(
             envvar=CA_VARIABLE,
             metavar="FILE",
             help="Use TLS, and trust the authorities in this PEM file; "
-            f"`{SYSTEM_ROOTS}`: those that gRPC trusts by itself.",
+            f"`{SYSTEM_ROOTS}`: the authorities that gRPC trusts by default.",
         ),
     ] = None,
     cert: Annotated[
@@ -185,7 +185,7 @@ def trainctl(
 
     Output is tables and progress bars on a terminal, and plain lines in a pipe.
     """
-    # A character that the terminal or locale cannot show is escaped, instead of a UnicodeEncodeError.
+    # Escape characters that the terminal or locale cannot show. Otherwise, they raise UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

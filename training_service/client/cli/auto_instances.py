@@ -1,8 +1,8 @@
 """`trainctl submit --instances auto`: a short study decides once how many instances a job gets.
 
-The study is a sweep in a folder, so it can be killed like any other (docs/sweeps.md). The request key of the
-job is made from the study's id: the same command after a kill continues the study, and never queues a second
-job.
+The study is a sweep in a folder, so it can be killed and resumed like any sweep (docs/sweeps.md). The request
+key of the job is made from the study's id: the same command after a kill continues the study, and never
+queues a second job.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def decide(session: Session, algorithm: str, wish: Wish, job: Mapping[str, Any])
     """Run the study or continue it, print its findings, and return the decision for the job.
 
     `job` has the settings that the study's trials share with the job. Raises BadParameter if the folder has
-    another study, and FailedPrecondition if the study found nothing.
+    another study, and FailedPrecondition if the study is not complete or no trial has a result.
     """
     numbers = numbers_between(wish.least, wish.most)
     settings = settings_of(algorithm, numbers, {**job, "enough": wish.enough}, wish.metric)
@@ -91,13 +91,13 @@ def _found(series: Series, wish: Wish) -> int:
     if not series.rates:
         raise FailedPrecondition(
             f"no job of the study in {wish.folder} reported {wish.metric}, so no job is submitted: give "
-            "--instances a number, or the metric with the examples per second with --metric"
+            "--instances a number, or name the metric with the examples per second with --metric"
         )
     return of_measured(series.rates, series.rates.get(1) or series.rate(1), wish.prices)
 
 
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
-    """Create the folder of the study. Keep it if it has the same study already."""
+    """Create the folder of the study, unless it has the same study already. Raises BadParameter."""
     try:
         record, history = sweeping.read(wish.folder)
     except NotFound:

@@ -1,11 +1,11 @@
-"""A service on this machine, which `trainctl run` starts in the background if there is none.
+"""A service on this machine, which `trainctl run` starts in the background if none runs.
 
 The service is `training-service serve` with its default data folder. Its callers need the operator's token,
-which only this user can read. So on a machine with several users, other users cannot run programs by this
-service. These files are in the folder `training-service/background` of XDG_STATE_HOME, or of
+which only this user can read. So on a machine with several users, other users cannot run programs through
+this service. These files are in the folder `training-service/background` of XDG_STATE_HOME, or of
 `~/.local/state` without it:
 
-    lock            held while a service is started, so that two commands start one
+    lock            held while a service is started, so that two commands do not start two services
     service.pid     the service's pid; see background_starter.py
     service.log     its log
 """
@@ -51,12 +51,12 @@ class BackgroundService:
         self.log = self._folder / "service.log"
 
     def is_wanted(self, connection: Connection) -> bool:
-        """Return whether a background service is needed, since none runs and the caller has asked for no
-        other one.
+        """Return whether a background service has to be started: none runs, and the caller has not chosen
+        another service.
 
-        A caller that gives another address, files of TLS or a token uses a certain service. While another
-        command starts the service, this method waits, since the service listens before it has written the
-        token.
+        A caller chooses another service by another address, by files of TLS, or by a token. While another
+        command starts the background service, this method waits, because the service listens before it has
+        written the token.
         """
         if connection != Connection(self.address):
             return False
@@ -69,8 +69,8 @@ class BackgroundService:
     def start(self) -> int | None:
         """Start a service, and wait until it answers.
 
-        Return its pid; None if another command has started one. If the service does not start, raises
-        Unavailable with the end of the service's log.
+        Return the service's pid; None if another command has started the service. Raises Unavailable, with
+        the end of the service's log, if the service does not start.
         """
         try:
             with self._locked():
@@ -107,7 +107,7 @@ class BackgroundService:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in this terminal is not for the service
+                start_new_session=True,  # Ctrl-C in this terminal must not stop the service
             )
         end = time.monotonic() + _START_SECONDS
         with open_channel(Connection(self.address)) as channel:
@@ -181,7 +181,7 @@ class BackgroundService:
 def _environment() -> dict[str, str]:
     """Return the environment for the service.
 
-    The path of its configuration is absolute, since it runs in another folder.
+    The path of the configuration is absolute, because the service runs in another folder.
     """
     environment = dict(os.environ)
     if file := environment.get(_CONFIG_VARIABLE):

@@ -18,7 +18,8 @@ from training_service.client.errors import (
 class ExitCode(IntEnum):
     """The exit codes, which are stable.
 
-    Commands that follow a job (watch, wait, submit --follow) return its outcome. Others return 0 on success.
+    Commands that follow a job, such as watch, wait, run and submit --follow, return its outcome. Commands
+    that run a sweep or a study return 0 if it is complete and has a result. Others return 0 on success.
     """
 
     meaning: str
@@ -31,9 +32,9 @@ class ExitCode(IntEnum):
         return code
 
     OK = 0, "success; a followed job succeeded"
-    JOB_FAILED = 1, "the followed job failed, or the sweep has no result or too many failures"
+    JOB_FAILED = 1, "the followed job failed, the sweep is incomplete or has no result, or nothing was found"
     INVALID_REQUEST = 2, "wrong usage, or an invalid request"
-    NOT_FOUND = 3, "no such job, algorithm, dataset or version"
+    NOT_FOUND = 3, "no such job, algorithm, dataset, version or other object"
     UNAVAILABLE = 4, "the service cannot be reached or does not answer"
     JOB_CANCELLED = 5, "the followed job was cancelled"
     WAIT_TIMED_OUT = 6, "the wait timed out; the job goes on"
@@ -66,5 +67,5 @@ def of_error(error: TrainingServiceError) -> ExitCode:
 
 
 def of_outcome(status: TrainingStatus.ValueType) -> ExitCode:
-    """Return the exit code of a job's outcome. An unknown outcome is an error."""
+    """Return the exit code of a job's outcome. For an unknown outcome, it is SERVER_ERROR."""
     return _OF_OUTCOMES.get(status, ExitCode.SERVER_ERROR)

@@ -93,8 +93,8 @@ class Output:
         """Yield a function that shows a message in place of the previous one.
 
         On a terminal, the last message is drawn several times a second, so that clocks advance. Plain output
-        gets a line for each message whose line differs from the previous one. With --quiet nothing is
-        written.
+        gets a line for each message whose line differs from the previous one. JSON output gets every message.
+        With --quiet, nothing is written.
         """
         if self.form is Form.TERMINAL:
             yield from self._drawing(drawn)
@@ -121,7 +121,7 @@ class Output:
     def drawing(self, drawn: Callable[[], RenderableType]) -> Iterator[None]:
         """During the block, draw the result of `drawn` on a terminal several times a second.
 
-        Other forms show nothing.
+        Other forms of output show nothing.
         """
         if self.form is not Form.TERMINAL:
             yield

@@ -52,7 +52,7 @@ class Session:
         """Return the global options that select the session's service; none for the default service."""
         mine = self.connection
         options = [] if mine.address == connection().address else ["-a", mine.address]
-        default = connection(mine.address)  # the default of TLS depends on the address
+        default = connection(mine.address)  # the defaults of the TLS options depend on the address
         for name in _OF_TLS:
             if (value := getattr(mine, name)) and value != getattr(default, name):
                 options += [f"--{name.replace('_', '-')}", value]

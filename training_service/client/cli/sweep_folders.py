@@ -1,4 +1,4 @@
-"""Finds the folder of a sweep: a new one from a file and options, or an existing one."""
+"""Creates the folder of a new sweep from a file and options, or finds the folder of an existing sweep."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -19,7 +19,8 @@ def create(
 
     `project` returns the project of the sweep's jobs.
 
-    Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created.
+    Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created. Raises
+    BadParameter if the folder cannot be created, and FailedPrecondition if it already has a sweep.
     """
     document = {"name": file.stem, **_read(file)} if file else {}
     for key, value in without_empty(given).items():
@@ -42,7 +43,8 @@ def create(
 def find(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
     """Return the folder of an existing sweep.
 
-    `what` is this folder, or the sweep's file. Raises BadParameter.
+    `what` is this folder, or the sweep's file. Raises BadParameter if settings are `given`, or if there is
+    neither `what` nor `folder`.
     """
     if given:
         raise typer.BadParameter(

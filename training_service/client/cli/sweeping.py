@@ -87,7 +87,7 @@ def cancel_sweep(session: Session, path: Path) -> None:
 
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
-    """Show all trials, the best first. If `to` is given, write a plot to this file."""
+    """Show all trials, the best first. If `to` is given, also write a plot to this file."""
     record, history = read(path)
     settings = record.settings
     trials = ranked(history.trials, highest_first=settings.objective.direction == "maximize")
@@ -122,7 +122,7 @@ def show_best(session: Session, path: Path) -> None:
 
 
 def outcome(path: Path) -> ExitCode:
-    """Return the exit code of a sweep: OK if all trials were made and at least one is complete, or else
+    """Return the exit code of a sweep: OK if all trials were made and at least one is complete, otherwise
     JOB_FAILED.
     """
     record, history = read(path)
@@ -159,7 +159,7 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
 
 
 def _print_event(session: Session, runner: Runner, record: Record, event: Event) -> None:
-    """Print an event if it is important and no table shows it."""
+    """Print the start or the end of a trial's job, unless a table shows it."""
     if session.output.form is not Form.TERMINAL and isinstance(event, Submitted | Ended):
         session.output.note(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
 

@@ -1,7 +1,7 @@
-"""Compares ways to sum gradients on given links, and chooses ALL_REDUCE of `language-model`.
+"""Compares ways to sum gradients on given links, and chooses the parameter ALL_REDUCE of `language-model`.
 
-The bytes and messages are those of docs/parallelism-data.md; a group of ranks uses the links that
-`Cluster.link` gives it. The ranks are numbered machine by machine.
+The numbers of bytes and messages are those of docs/parallelism-data.md. A group of ranks uses the links that
+`Cluster.link` returns for it. The ranks are numbered machine by machine.
 """
 
 import math
@@ -13,7 +13,7 @@ from training_service.client.planning.costs import OVERLAP, Training
 from training_service.client.planning.search import Choice
 
 BUCKET = 25 << 20
-"""Bytes of gradients that are averaged together: PyTorch's default."""
+"""The bytes of gradients in one bucket: PyTorch's default."""
 LIBRARY = "library"
 
 
@@ -32,7 +32,7 @@ class Comparison:
 
     @property
     def best(self) -> str:
-        """The algorithm with the shortest wait; the library if none is better."""
+        """The algorithm with the shortest wait; the library's if no other is better."""
         return min(self.waiting, key=lambda name: (self.waiting[name], name != LIBRARY))
 
 
@@ -47,7 +47,7 @@ def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison
         name: messages + of_bytes
         for name, (messages, of_bytes) in _algorithms(cluster, at.data, sent, buckets).items()
     }
-    # The sums are sent during the last backward pass, which is two thirds of its work.
+    # Gradients are sent during the backward pass of the last micro-batch: two thirds of that batch's work.
     hidden = OVERLAP * (choice.time.work + choice.time.recomputed) / at.micro_batches * 2 / 3
     waiting = {name: seconds for name, seconds in alone.items() if name != LIBRARY}
     return Comparison(sent, buckets, alone, {LIBRARY: max(0.0, alone[LIBRARY] - hidden), **waiting})
@@ -74,9 +74,9 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the times of exchanges over halved distances.
+    """Return the times of exchanges between pairs of ranks, whose distance is halved in each round.
 
-    Ranks beyond the largest power of two send all bytes.
+    Ranks beyond the largest power of two also exchange all bytes with another rank.
     """
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
@@ -91,13 +91,13 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the times of sums by a tree in each machine, and by a ring of one rank of each machine."""
+    """Return the times of sums by a tree in each machine, and by a ring with one rank of each machine."""
     node = min(n, cluster.per_machine)
     machines = math.ceil(n / node)
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
     depth = math.ceil(math.log2(node)) if node > 1 else 0
     latencies, seconds = 2 * depth * latency, 2 * depth * sent / bandwidth
-    if machines > 1:  # this rank alone uses the links of its machine
+    if machines > 1:  # the one rank has all links of its machine to itself
         outer = min(cluster.inner_bandwidth, cluster.outer_bandwidth) * cluster.link_efficiency
         latencies += 2 * (machines - 1) * cluster.outer_latency
         seconds += 2 * (machines - 1) / machines * sent / outer
@@ -114,8 +114,8 @@ def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, 
 
 
 def parameters(training: Training, cluster: Cluster, choice: Choice) -> dict[str, str]:
-    """Return the parameters of `language-model` that select the best algorithm; none if it is the
-    library's own.
+    """Return the parameters of `language-model` that select the best algorithm; empty if that is the
+    library's own, or if there is nothing to compare.
     """
     comparison = compared(training, cluster, choice)
     if comparison is None or comparison.best == LIBRARY:

@@ -51,12 +51,12 @@ class Cluster:
     """Bandwidth from a device to the other devices of its machine, in one direction."""
     inner_latency: float = 5e-6
     outer_bandwidth: float = 12.5e9
-    """Bandwidth from a machine to other machines, of all its links together, in one direction."""
+    """Bandwidth from a machine to other machines, over all its links together, in one direction."""
     outer_latency: float = 20e-6
     host_bandwidth: float = 25e9
     """Bandwidth from a device to the memory of its host."""
     layer_overhead: float = 0.0
-    """Seconds that the passes of a layer take for each micro-batch, however small: to start its operations.
+    """Seconds that it takes to start the operations of a layer's passes, for each micro-batch of any size.
 
     It is 0 where operations are queued faster than they run, as on GPUs with large layers.
     """
@@ -81,11 +81,11 @@ class Cluster:
         return self.machines * self.per_machine
 
     def link(self, size: int, stride: int) -> tuple[float, float]:
-        """Return the latency and the bandwidth between devices in a group: `size` devices, each `stride`
-        after the last.
+        """Return the latency and the bandwidth between the devices of a group.
 
-        Devices are numbered machine by machine. A group with several devices in each machine uses the share
-        of the machine's links that belongs to all of them.
+        The group has `size` devices, whose numbers are `stride` apart. Devices are numbered machine by
+        machine, and each has an equal share of its machine's links to other machines. A group with several
+        devices in each machine uses the shares of all of them.
         """
         if (size - 1) * stride < self.per_machine:
             return self.inner_latency, self.inner_bandwidth * self.link_efficiency

@@ -13,13 +13,13 @@ from training_service.client.planning.cluster import Cluster, all_reduce, gather
 from training_service.client.planning.model import Model
 
 OVERLAP = 0.5
-"""The share of the passes' time behind which the traffic of data ranks is hidden.
+"""The share of the passes' time that hides traffic of data ranks.
 
 Li et al., 2020, section 5.2, measure that overlapping hides between a third of the traffic and all of it.
 """
 
 RESERVE = 0.1
-"""The share of a device's memory for the runtime: its context, buffers of collectives, fragmentation."""
+"""The share of a device's memory for the runtime: its context, buffers of collectives, and fragmentation."""
 
 STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
 RECOMPUTATIONS = ("none", "full")
@@ -56,7 +56,7 @@ class Training:
 
     @property
     def states(self) -> tuple[int, int, int]:
-        """Bytes of a parameter, of its gradient, and of its optimizer's state.
+        """The bytes of a parameter, of its gradient, and of its state in the optimizer.
 
         With bf16 or fp16, gradients are added in fp32, and the optimizer keeps a copy of the parameters in
         fp32: 2 + 4 + 12 for Adam, as in Megatron-LM (its documentation of the distributed optimizer).
@@ -143,7 +143,7 @@ def least_states(training: Training, offload: str) -> float:
 
 
 def memory(training: Training, layout: Layout) -> float:
-    """Return the bytes that the rank needs which needs the most, without the reserve."""
+    """Return the memory in bytes of the rank that needs the most, without the reserve."""
     model, at = training.model, layout
     ends = model.embedding_parameters + model.positions * model.width
     if at.pipeline == 1 and not model.tied:
@@ -172,8 +172,8 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return the bytes of a micro-batch's activations: kept by each layer, needed by one layer, and of its
-    scores.
+    """Return the bytes of a micro-batch's activations: what each layer keeps, what one layer needs more while
+    it is recomputed, and the logits.
     """
     return _activation_bytes(
         training,
@@ -224,8 +224,8 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # The stage with the head gets fewer layers. So the work of a rank is the mean, or that of the most
-    # layers.
+    # The stage with the head gets fewer layers. So the slowest rank has the mean work, or the work of the
+    # largest number of layers if that is more.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
@@ -250,8 +250,8 @@ def _tokens(training: Training, at: Layout) -> float:
 def _passes(
     training: Training, cluster: Cluster, parts: int, tensor: int, context: int, again: bool
 ) -> tuple[float, float, float, float]:
-    """Return the seconds of a layer for a micro-batch: passes, recomputation, traffic of tensor ranks, of
-    context ranks.
+    """Return the seconds of a layer for a micro-batch: passes, recomputation, traffic of tensor ranks, and
+    traffic of context ranks.
 
     `parts` is the number of micro-batches of all data ranks; with `again`, the forward pass is repeated.
     """
@@ -273,17 +273,17 @@ def _passes(
 
 
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of transfers between stages that are not hidden.
+    """Return the seconds of transfers between stages that passes do not hide.
 
     `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
     transfers while the pipeline fills and empties. In between, passes hide transfers, unless a rank sends for
     longer than it computes: ranks in the middle send in both directions. With several stages on each rank,
-    every transfer is waited for (SC 2021, section 2.2).
+    ranks wait for every transfer (SC 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
     latency, bandwidth = cluster.link(2, at.tensor * at.context * at.data)
-    # Each tensor rank sends its part, and the part is gathered inside of the machine (SC 2021, section 4.1).
+    # Each tensor rank sends its part, and the parts are gathered in the machine (SC 2021, section 4.1).
     sent = _tokens(training, at) * training.model.width * training.number / at.tensor
     one = latency + sent / bandwidth
     if at.stages > 1:
@@ -311,7 +311,7 @@ def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> fl
     match at.strategy:
         case "ddp":
             return max(0.0, 2 * reduced - OVERLAP * backward)
-        case "zero1" | "zero2":  # parameters are gathered after the step, with nothing to hide behind
+        case "zero1" | "zero2":  # parameters are gathered after the step, when no passes hide the traffic
             return max(0.0, reduced - OVERLAP * backward) + gathered
         case "shard_grad_op":
             sent = gathered + reduced

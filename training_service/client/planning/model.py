@@ -1,4 +1,4 @@
-"""A transformer by its sizes: parameters, operations and activations.
+"""The sizes of a transformer, and the parameters, operations and activations that follow from them.
 
 Sources: Narayanan et al., *Megatron-LM on GPU clusters*, SC 2021, appendix (operations); Korthikanti et al.,
 *Reducing activation recomputation*, 2022, section 4 (activations).
@@ -45,7 +45,7 @@ class Model:
     tied: bool = True
     """Whether the head uses the matrix of the embedding."""
     causal: bool = True
-    """Whether a token attends to earlier tokens only, which halves the operations of attention."""
+    """Whether a token does not attend to later tokens, which halves the operations of attention."""
     positions: int = 0
     """The number of learned positions; 0 if positions have no parameters."""
 
@@ -104,7 +104,7 @@ class Model:
 
     @cached_property
     def layer_operations(self) -> float:
-        """Operations of a layer's forward pass for a token: 2 for each weight, and those of attention."""
+        """Operations of a layer's forward pass for a token: 2 for each parameter, and those of attention."""
         attention = 4.0 * self.sequence * self.query_width
         return 2.0 * self.layer_parameters + (attention / 2 if self.causal else attention)
 
@@ -116,7 +116,7 @@ class Model:
     def step_operations(self, batch: int) -> float:
         """Return the operations of a step with `batch` examples.
 
-        A backward pass has twice as many as a forward pass.
+        A backward pass has twice as many operations as a forward pass.
         """
         forward = self.layers * self.layer_operations + self.head_operations
         return 3.0 * forward * batch * self.sequence

@@ -1,7 +1,7 @@
 """Reads a model's sizes from a `config.json` in the form of Hugging Face Transformers.
 
-The families differ in the names of fields. Families with other kinds of layers (encoder and decoder, experts,
-states instead of attention) are refused by name, since the formulas do not apply to them.
+The families differ in the names of fields. Only families whose layers the formulas describe are accepted.
+Models with an encoder and a decoder, with experts, or with states instead of attention are not among them.
 """
 
 import json
@@ -32,7 +32,7 @@ _NEEDED = ("layers", "width", "heads", "vocabulary")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 _LEARNED_POSITIONS = ("gpt2", "gpt_bigcode", "bert", "roberta", "opt")
 _TIED = ("gpt2", "gpt_bigcode", "bert", "roberta", "opt", "bloom", "gemma", "gemma2", "falcon", "cohere")
-"""Families whose head is the embedding's matrix unless the file says otherwise."""
+"""Families whose head uses the matrix of the embedding, unless the file says otherwise."""
 _BIDIRECTIONAL = ("bert", "roberta")
 _LARGEST_FILE = 1_000_000
 _SIZES_OF_NUMBERS = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -44,9 +44,10 @@ def read(path: Path, *, sequence: int | None = None) -> Model:
 
     `sequence` is the number of tokens of an example; by default, it is the largest that the file allows.
 
-    An index of weights beside the file (`model.safetensors.index.json`) must agree with it.
+    If there is an index of weights beside the file (`model.safetensors.index.json`), its number of parameters
+    must be that of the model, within 10 %.
 
-    Raises ValueError if the file is not valid: the message names the field.
+    Raises ValueError, which names the field, if a file is not valid.
     """
     document = _document(path)
     model = of(document, str(path), sequence=sequence)
@@ -59,10 +60,10 @@ def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) 
     family = document.get("model_type")
     if family not in FAMILIES:
         problem = (
-            "has no model_type" if family is None else f"has model_type {family!r}, which is not understood"
+            "has no model_type" if family is None else f"has model_type {family!r}, which is not supported"
         )
         raise ValueError(
-            f"{where} {problem}. Understood are {', '.join(FAMILIES)}; for another model, give its sizes "
+            f"{where} {problem}. Supported are {', '.join(FAMILIES)}; for another model, give its sizes "
             "as options (--layers, --width, …)"
         )
     sizes = {name: _size(document, fields, where, name in _NEEDED) for name, fields in _NAMES.items()}
@@ -111,7 +112,7 @@ def _document(path: Path) -> dict[str, Any]:
 def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> int:
     """Return the first of these fields that is set; 0 if none is.
 
-    Raises ValueError if it is `needed` or not a size.
+    Raises ValueError if the field is not a positive whole number, or if none is set although it is `needed`.
     """
     for name in names:
         value = document.get(name)
@@ -126,8 +127,10 @@ def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed:
 
 
 def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
-    """Raise ValueError if an index of weights beside the file has another number of parameters than the
+    """Raise ValueError if an index of weights beside the file has a different number of parameters than the
     model.
+
+    The number cannot be computed, and is not checked, if the file does not name the type of the weights.
     """
     index = path.with_name("model.safetensors.index.json")
     size_of_number = _SIZES_OF_NUMBERS.get(str(document.get("torch_dtype") or document.get("dtype")))
@@ -141,5 +144,5 @@ def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
     if not math.isclose(parameters, model.parameters, rel_tol=_TOLERANCE):
         raise ValueError(
             f"{path} describes {model.parameters:.4g} parameters, but the weights in {index.name} have "
-            f"{parameters:.4g}: correct the sizes, or remove the file that is not of this model"
+            f"{parameters:.4g}: correct the sizes, or remove the file that belongs to another model"
         )

@@ -21,7 +21,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Network:
-    """The measured links within machines (`inner`) and between machines (`outer`).
+    """The measured links within machines (`inner`) and between machines (`outer`): the medians of all pairs.
 
     None: no such pair was measured.
     """
@@ -57,12 +57,13 @@ def _network(document: Mapping[str, Any]) -> Network:
     for pair in document["pairs"]:
         source, destination = pair["source"], pair["destination"]
         if source not in hosts or destination not in hosts:
-            raise ValueError(f"the pair {source}, {destination} is of ranks that no instance has")
+            raise ValueError(f"the pair {source}, {destination} has a rank that no instance has")
         link = Links(float(pair["latency_s"]), float(pair["bandwidth_bytes_per_s"]))
         if not (math.isfinite(link.latency) and link.latency >= 0 and 0 < link.bandwidth < math.inf):
             raise ValueError(
                 f"the pair {source}, {destination} has a latency of {link.latency:g} s and a bandwidth of "
-                f"{link.bandwidth:g} bytes/s; both must be numbers, and the bandwidth above 0"
+                f"{link.bandwidth:g} bytes/s; both must be finite, the latency at least 0, and the bandwidth "
+                "above 0"
             )
         kinds[hosts[source] == hosts[destination]].append(link)
     if not any(kinds.values()):

@@ -84,7 +84,7 @@ def parameters(training: Training, layout: Layout) -> dict[str, str]:
 
 
 def differences(model: Model) -> str:
-    """Return sentences on how the model differs from the GPT that `language-model` trains; "" if it does not.
+    """Say how the model differs from the GPT that `language-model` trains; "" if it does not.
 
     The rules are the same as in language_model/model.py and layout.py, which the client does not have.
     """
@@ -104,7 +104,7 @@ def differences(model: Model) -> str:
     said = ""
     if differs:
         said = (
-            "language-model is another model, and the parameters only give it this layout: "
+            "language-model trains a different model, to which the parameters only give this layout: "
             f"yours has {differs}."
         )
     if model.sequence > LARGEST_CONTEXT:
@@ -116,12 +116,12 @@ def verdict(decision: Decision) -> str:
     """Return a sentence that says how many devices to use, and with which layout."""
     layout = decision.best.layout
     if layout.devices == 1:
-        return "The training fits one device: stay there."
+        return "The training fits one device: use one device."
     return f"Use {layout.devices} devices: {words(layout)}."
 
 
 def reasons(training: Training, cluster: Cluster, decision: Decision, least_gain: float) -> Iterator[str]:
-    """Yield the reasons of a decision, a sentence or two each."""
+    """Yield the reasons for a decision. Each has one or two sentences."""
     best = decision.best
     yield from _of_memory(training, cluster, decision)
     yield from _of_pipeline(training, cluster, best)
@@ -163,7 +163,7 @@ def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator
     """Yield a sentence that compares a pipeline with a single stage for the same batch; nothing without a
     pipeline.
 
-    The comparison assumes that one device has enough memory.
+    The comparison assumes that one device has enough memory for all layers.
     """
     k, m, v = best.layout.pipeline, best.layout.micro_batches, best.layout.stages
     if k == 1:
@@ -172,7 +172,7 @@ def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator
     time = best.time
     stage = time.work + time.recomputed + time.tensor + time.context
     factor = (v * m + k - 1) / (v * m)
-    verb = "pays" if alone >= best.step else "does not pay by its time, but is needed to fit"
+    verb = "saves time" if alone >= best.step else "does not save time, but is needed to fit"
     rule = f"({v}m+k-1)/({v}m)" if v > 1 else "(m+k-1)/m"
     sign = "≥" if alone >= best.step else "<"
     yield (
@@ -189,7 +189,7 @@ def _of_all_reduce(training: Training, cluster: Cluster, best: Choice) -> Iterat
     times = ", ".join(
         f"{name} {seconds:.3g} s" for name, seconds in comparison.alone.items() if name != all_reduce.LIBRARY
     )
-    of = f"Summing {gigabytes(comparison.sent)} of gradients takes, by the links: {times}."
+    of = f"On these links, summing {gigabytes(comparison.sent)} of gradients takes: {times}."
     if comparison.best == all_reduce.LIBRARY:
         yield f"{of} The library's ring waits the least, since the backward pass hides its messages."
         return
@@ -202,14 +202,14 @@ def _compared(few: Choice, many: Choice, least_gain: float) -> str:
     speed_up = few.step / many.step
     each = (speed_up - 1) / (n / k - 1)
     return (
-        f"{n} devices are {speed_up:.2f} x as fast as {k}: each of the added ones adds {each:.0%} of a "
+        f"{n} devices are {speed_up:.2f} x as fast as {k}: each added device adds {each:.0%} of a "
         f"device's speed (worth it from {least_gain:.0%})."
     )
 
 
 def runner_up(decision: Decision) -> Choice | None:
-    """Return the second-best choice: another shape on as many devices, or else the best on another number of
-    devices.
+    """Return the second-best choice: another shape on the same number of devices; if there is none, the
+    fastest choice on another number of devices.
 
     None: there is no other choice.
     """
@@ -221,7 +221,7 @@ def runner_up(decision: Decision) -> Choice | None:
 
 
 def rejected(best: Choice, other: Choice) -> str:
-    """Return a text on why the choice `other` is not the best one."""
+    """Say why the choice `other` is not the best one."""
     if other.step < best.step:
         used = other.layout.devices
         return f"{best.step / other.step:.2f} x as fast, but on {used} devices, which do not add enough"

@@ -23,7 +23,7 @@ class Limits:
     offloads: tuple[str, ...] = costs.OFFLOADS
     sequence_parallel: bool = True
     context_parallel: bool = False
-    """Whether sequences may be divided among ranks for attention, too. No algorithm of ours does it."""
+    """Whether context ranks may divide sequences, too. No built-in algorithm does this."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is unknown. The message names the allowed values."""
@@ -40,7 +40,7 @@ class Choice:
 
     layout: Layout
     memory: float
-    """The bytes that the device needs which needs the most."""
+    """The bytes of the device that needs the most."""
     time: Time
 
     @property
@@ -83,10 +83,10 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The search starts with the smallest number of devices on which the training fits. It uses more devices as
-    long as each added device adds at least the share `least_gain` of the speed that each device had before: n
-    devices instead of k are worth it if the speed-up is at least 1 + least_gain (n/k - 1). With
-    `all_devices`, all devices are used.
+    The search starts with the smallest number of devices on which the training fits. It then goes through the
+    larger numbers. It changes from k to n devices if n are faster, and if each added device adds at least the
+    share `least_gain` of the speed of one of the k devices: the speed-up must be at least
+    1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
 
     Returns Nothing if no layout fits.
 
@@ -96,7 +96,7 @@ def decide(
         raise ValueError(f"least_gain is {least_gain:g}; it must be from 0 to 1")
     limits = limits or Limits()
     counts = [cluster.devices] if all_devices else numbers_of_devices(cluster)
-    # Copies to the host are slow and need its memory: they are planned only if nothing fits without them.
+    # Copies to the host are slow and need the host's memory: use them only if nothing fits without them.
     plain = replace(limits, offloads=tuple(each for each in limits.offloads if each == "none"))
     fitting = _fitting_choices(training, cluster, counts, plain)
     fitting = fitting or _fitting_choices(training, cluster, counts, limits)
@@ -152,7 +152,7 @@ def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 def smallest(training: Training, cluster: Cluster, counts: list[int], limits: Limits) -> Choice | None:
     """Return the layout that needs the least memory; None if no layout is valid.
 
-    It is on the largest of the numbers of devices `counts` for which there is a valid layout.
+    It uses the largest number of devices in `counts` for which there is a valid layout.
     """
     for devices in reversed(counts):
         least: tuple[float, Layout] | None = None
@@ -179,8 +179,8 @@ def _fitting(
 
     They differ in recomputation and strategy.
 
-    Unless `every`, strategies after the first ZeRO stage that fits are left out: they send more bytes to save
-    memory.
+    Unless `every` is true, strategies after the first one that divides states and fits are left out: they
+    send more bytes to save memory.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)
@@ -223,15 +223,18 @@ def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 
 
 def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
-    """Return the possible numbers of stages per rank. Interleaving needs whole rounds of micro-batches."""
+    """Return the numbers of stages per rank to try.
+
+    Several stages need a number of micro-batches that is a multiple of the number of pipeline ranks.
+    """
     if pipeline == 1 or micro_batches % pipeline:
         return [1]
     return [stages for stages in (1, 2, 4, 8) if pipeline * stages <= layers + pipeline]
 
 
 def _parts(examples: int) -> list[int]:
-    """Return the numbers of micro-batches to try: divisors of `examples`; if there are many, the lowest
-    and highest.
+    """Return the numbers of micro-batches to try: the divisors of `examples`; of more than eight, the three
+    lowest and the five highest.
     """
     numbers = _divisors(examples)
     return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})

@@ -1,1 +1,1 @@
-"""The files of a folder on their way to the service, so that a job can run a program in them."""
+"""Prepares the files of a folder for their upload to the service, so that a job can run a program in them."""

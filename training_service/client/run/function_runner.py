@@ -1,7 +1,7 @@
 """Calls a function of a module in the working folder: `python FILE MODULE:FUNCTION ARGUMENTS`.
 
-`remote` sends this file along, since the program's Python may lack training_service. ARGUMENTS is JSON, with
-`args` and `kwargs`. This file imports only modules that come with Python.
+`remote` uploads this file with the program, because the job's Python may lack training_service. So this file
+imports only modules that come with Python. ARGUMENTS is a JSON object with `args` and `kwargs`.
 """
 
 import importlib

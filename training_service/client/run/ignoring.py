@@ -1,5 +1,5 @@
-"""Decides which files of a folder are left out: files that git ignores, and files that are useless
-elsewhere.
+"""Decides which files of a folder are not uploaded: files that git ignores, `.git`, `__pycache__` and virtual
+environments.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Ignored:
     """The rules of the `.gitignore` files of a folder, of the folders in it, and of its git repository.
 
     As in git, the last rule that matches counts, and the rules of an inner folder come after the rules of an
-    outer folder. A file in an ignored folder is never included again.
+    outer folder. No rule can include a file of an ignored folder again.
     """
 
     def __init__(self, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads the git commit of a folder, and its changes since then, without running code of its repository.
+"""Reads the git commit of a folder, and the changes since the commit, without running code of the repository.
 
 The configuration and the attributes of a repository can name programs that git runs to compare files:
 filters, drivers for diffs, and a monitor of the file system. A folder that another person has packed can
@@ -23,7 +23,7 @@ CHANGES = "changes.diff"
 MOST_CHANGES = 1 << 20
 """The most bytes of changes that are recorded."""
 _SECONDS = 10.0
-"""The time limit of all calls of git together. A repository that needs longer has no version."""
+"""The time limit of all calls of git together. If it is reached, the version or the changes are missing."""
 _MOST_NAMES = 16 << 20
 _MOST_ARGUMENTS = 100_000  # bytes; Linux takes 2 MiB with the environment
 _PIECE = 1 << 16
@@ -47,9 +47,16 @@ class Revision:
     """The state of a folder in its git repository."""
 
     version: str = ""
-    """The commit, with `-dirty` if files of the folder were changed since; empty without git or a commit."""
+    """The commit, with `-dirty` if files of the folder have changed since.
+
+    Empty: there is no git or no commit, or git failed.
+    """
     changes: bytes = b""
-    """The changes of tracked files since the commit, as `git diff` prints them; empty if there are none."""
+    """The changes of tracked files since the commit, as `git diff` prints them, after a line that names the
+    commit.
+
+    Empty: there are none, or git failed.
+    """
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -58,7 +65,7 @@ class Revision:
 
 
 def revision_of(files: WorkingTree) -> Revision:
-    """Return the commit of the files' folder, and their changes since then.
+    """Return the commit of the files' folder, and the changes of the files since the commit.
 
     Files that git ignores are left out.
     """
@@ -90,7 +97,7 @@ class _Git:
         self._turn_off_filters()
 
     def read(self, *arguments: str, most: int = _MOST_NAMES) -> bytes:
-        """Return what git prints, at most `most` bytes."""
+        """Return the output of git, at most `most` bytes; empty after a failure."""
         if not self.is_fine:
             return b""
         command = ("git", *self._options, *arguments)
@@ -117,7 +124,8 @@ class _Git:
 def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
     """Run a command, at most until `end`. Return its exit code and the first `most` bytes of its output.
 
-    If it printed more, the exit code is 0. After `end`, it is -1.
+    `end` is a time of the monotonic clock. If the command prints `most` bytes or more, the exit code is 0. If
+    it is still running at `end`, the exit code is -1.
     """
     with (
         subprocess.Popen(
@@ -154,7 +162,7 @@ def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[i
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for git.
 
-    It has no variables that select a repository, so the folder selects it.
+    It has no variables that select a repository, so git uses the repository of the folder.
     """
     kept = {
         name: value

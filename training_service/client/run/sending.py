@@ -1,4 +1,4 @@
-"""The messages of an upload, the same for both clients."""
+"""The messages of an upload, for the plain and the asyncio client."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,10 +19,10 @@ _MESSAGE = 240 * 1024
 _PIECES = 512
 _NAMED = 5
 _CALL = 256 << 20
-"""The most bytes of content in a call. Each call checks anew that the caller may upload."""
+"""The most bytes of content in a call. In each call, the service checks again that the caller may upload."""
 
 OnProgress = Callable[[int, int], None]
-"""A function that is called with the bytes sent so far, and the bytes to send in all."""
+"""A function that is called with the number of bytes sent so far, and the number of bytes to send in all."""
 
 
 class Sending:
@@ -55,10 +55,13 @@ class Sending:
         return before is None or self._left < before
 
     def check_advance(self, status: TreeStatus) -> None:
-        """Raise InvalidRequest or ServerError if a successful call has added no content to the tree."""
+        """Raise an error if a successful call has added no content to the tree.
+
+        The error is InvalidRequest if a file has changed since it was read, otherwise ServerError.
+        """
         if not self.advances(status):
             self.check_unchanged()
-            raise ServerError("the service accepts the files of the program, and does not keep them")
+            raise ServerError("the service accepts the files of the program, but does not keep them")
 
     def check_unchanged(self) -> None:
         """Raise InvalidRequest if a file has changed since it was read."""
@@ -68,7 +71,7 @@ class Sending:
             )
 
     def contents(self, missing: Sequence[MissingContent]) -> Iterator[UploadFilesRequest]:
-        """Yield the messages of one call of UploadFiles, with missing content."""
+        """Yield the messages of one call of UploadFiles, which send missing content."""
         message, size, sent = UploadFilesRequest(tree=self.files.name), 0, 0
         for piece in self._pieces(missing):
             if size + len(piece.content) > _MESSAGE or len(message.pieces) >= _PIECES:
@@ -97,7 +100,7 @@ class Sending:
 def _pieces_of(file: LocalFile, offset: int) -> Iterator[Piece]:
     """Yield the content of a file from `offset` on.
 
-    It ends early if the file was removed or cut; see check_advance.
+    The content ends early if the file was removed or truncated; see check_advance.
     """
     if offset == file.size:
         yield Piece(sha256=file.sha256, offset=offset)

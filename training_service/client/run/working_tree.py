@@ -1,6 +1,6 @@
 """Reads the files of a folder that are sent to the service: their names, sizes and SHA-256.
 
-The manifest, and with it the name of the tree, is described in proto/program_service.proto.
+proto/program_service.proto describes the manifest and the name of the tree, which is made from the manifest.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from training_service.client.run.ignoring import Ignored
 from training_service.client.run.opening import open_content
 
 MAX_BYTES = 1 << 30
-"""The default limit of the bytes of a program's files. The service has the same default."""
+"""The most bytes of a program's files, by default. The service has the same default."""
 MAX_FILES = 10_000
 _NAMED = 5
 _REMEDY = "leave files out with .gitignore, or name a folder with fewer"
@@ -82,11 +82,12 @@ class _Found:
 def read_folder(
     folder: str | os.PathLike[str] = ".", *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES
 ) -> WorkingTree:
-    """Read the files of a folder, without those that git ignores, `.git` and virtual environments.
+    """Read the files of a folder, without files that git ignores, `.git`, `__pycache__` and virtual
+    environments.
 
-    Symbolic links to files in the folder are followed. Raises InvalidRequest for other links, for pipes and
-    devices, and if there are more than `max_files` files or `max_bytes` bytes. This is checked before any
-    file is read.
+    A symbolic link to a file in the folder is read as this file. Raises InvalidRequest for other links, for
+    pipes and devices, for files that cannot be read or have unusable names, and if there are no files, more
+    than `max_files` files or more than `max_bytes` bytes. The limits are checked before any file is read.
     """
     root = Path(folder).resolve()
     if not root.is_dir():
@@ -149,7 +150,7 @@ def _file(root: Path, place: Path) -> _Found:
         if place.is_symlink() and not place.resolve(strict=True).is_relative_to(root):
             raise InvalidRequest(
                 f"{path} is a link to {place.resolve()}, which is not in {root}; leave it out with "
-                ".gitignore, or replace it by the file"
+                ".gitignore, or replace it with the file"
             )
         status = place.stat()
     except UnicodeEncodeError:

@@ -1,5 +1,5 @@
 """Laws of scaling: how the time of a step depends on the number of instances. Pure functions, no service.
 
 `least_squares` solves the small systems, `laws` fits a law to measured points, `prediction` computes one from
-runs on one and two instances, and `worth` finds the number of instances that is worth its price.
+runs on one and two instances, and `worth` finds how many instances are worth their price.
 """

@@ -8,10 +8,10 @@ fixed. The time of a step on n instances is a sum of terms with coefficients tha
 
 `rest` is the time that more instances do not divide. It is the serial part s of Amdahl's law (1967), as s +
 p/n = (s+p)/n + s (n-1)/n, and the bandwidth part of a ring all-reduce, which sends 2(n-1)/n of its bytes
-(Patarasuk and Yuan, 2009). **The times of steps alone cannot part these two**: both have the same shape. A
-measured network can (`prediction`). `latency` is the time of the ring's 2(n-1) rounds, which grows with n.
-With weak scaling, `gustafson` is the law of Gustafson (1988): instances compute s + (1-s) n times the
-examples of one.
+(Patarasuk and Yuan, 2009). **The times of steps alone cannot tell these two apart**: both have the same
+shape. A measured network can (`prediction`). `latency` is the time of the ring's 2(n-1) rounds, which grows
+with n. With weak scaling, `gustafson` is the law of Gustafson (1988): in the same time, n instances compute
+s + (1-s) n times as many examples as one instance.
 """
 
 import math
@@ -29,11 +29,12 @@ two standard errors of the point.
 """
 
 CONFIDENCE = 1.96
-"""Standard errors on each side of an interval that has the true value in 95 of 100 cases, for many points."""
+"""The half width of a 95 % interval in standard errors, if there are many points."""
 
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""The same number by Student's distribution for few points, by the number of points minus that of
-coefficients.
+"""The same half width for few points, by Student's t-distribution.
+
+The keys are degrees of freedom: the number of points minus the number of coefficients.
 """
 
 
@@ -140,8 +141,8 @@ class Law:
         """Return a lower and an upper bound of the step's time: if the law is right, the time is within them
         in 95 of 100 cases.
 
-        None: the error is unknown, since there are only as many points as coefficients, and they have no
-        standard errors.
+        None: the law's error is unknown, because there are only as many points as coefficients, and not all
+        points have standard errors.
         """
         if self.covariance is None:
             return None
@@ -156,7 +157,7 @@ class Law:
         return low, high
 
     def speed_up(self, instances: float) -> float:
-        """Return the examples per second as a multiple of the rate of one instance."""
+        """Return the examples per second as a multiple of those on one instance."""
         once = self.seconds(1) / self.seconds(instances)
         return once if self.scaling is Scaling.STRONG else instances * once
 
@@ -174,7 +175,7 @@ class Law:
 
     @property
     def basis(self) -> str:
-        """A text on which numbers of instances the law was fitted, and how far it can be trusted."""
+        """A text that says on which numbers of instances the law was fitted, and how well it fits."""
         counts = sorted(set(self.fitted_on))
         on = f"fitted on {', '.join(map(str, counts))} instance{'s' if counts != [1] else ''}"
         if len(counts) == 1:
@@ -185,7 +186,7 @@ class Law:
 
 
 def fit(points: Iterable[Point], scaling: Scaling) -> Law:
-    """Fit the simplest law that explains all points; if no law does, fit the law with the least squares.
+    """Fit the simplest law that explains all points; if no law does, the law with the least sum of squares.
 
     Differences count as shares of the time, so that small and large times count alike. A law needs at least
     as many different numbers of instances as coefficients. AICc would choose between laws with many points,

@@ -39,8 +39,8 @@ def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:
 
 
 def _solved(rows: Matrix, targets: Sequence[float], used: tuple[int, ...]) -> Solution | None:
-    """Return the solution with the columns `used` alone; None if they are dependent, or if a value would
-    be negative.
+    """Return the solution with the columns `used` alone; None if these columns are linearly dependent, or if
+    a value would be negative.
     """
     lengths = [sum(row[column] ** 2 for row in rows) ** 0.5 for column in used]
     if not all(lengths):

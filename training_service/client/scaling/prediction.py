@@ -1,4 +1,4 @@
-"""Predicts larger numbers of instances from runs on one and two, for data parallel training."""
+"""Predicts the time of a step on more instances from runs on one and two, for data parallel training."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Network:
     bandwidth: float
     """The bytes that an instance sends per second."""
     bytes_a_step: float
-    """The bytes of the gradients that a step adds up over all instances."""
+    """The bytes of the gradients of one instance, which a step adds up over all instances."""
     messages: int = 1
     """The number of all-reduces of a step, one for each bucket of gradients."""
 
@@ -27,7 +27,7 @@ class Network:
                 raise ValueError(f"{name} is {value:g}; it must be at least {least:g} and finite")
 
     def ring(self, instances: int) -> float:
-        """Return the seconds of ring all-reduces (Patarasuk and Yuan, 2009), without any computation."""
+        """Return the seconds of a step's ring all-reduces (Patarasuk and Yuan, 2009), without computation."""
         n = instances
         rounds = 2 * (n - 1) * self.latency * self.messages
         return rounds + 2 * (n - 1) / n * self.bytes_a_step / self.bandwidth
@@ -45,7 +45,7 @@ class Prediction:
     exposed: float
     """The share of the ring's time that a step waits for, from 0 to 1."""
     rest: float
-    """Seconds that are neither divided work nor network: serial work, and waiting for each other."""
+    """Seconds that are neither divided work nor network: serial work, and waiting for other instances."""
     network: Network | None
 
     def seconds(self, instances: int) -> float:
@@ -64,9 +64,10 @@ class Prediction:
 def predict(one: float, two: float, scaling: Scaling, network: Network | None = None) -> Prediction:
     """Return the prediction from the seconds of a step on one instance (`one`) and on two (`two`).
 
-    If two instances take longer than half the time of one, the network explains the excess as far as
-    possible. The remainder is `rest`, which grows as (n-1)/n. Without a network, the whole excess is `rest`:
-    Amdahl's law. Without an excess, `exposed` and `rest` are 0.
+    With perfect scaling, `two` would be half of `one` if the scaling is strong, and equal to `one` if it is
+    weak. If `two` is longer, the network explains the excess as far as possible. The remainder gives `rest`,
+    whose part of a step grows as (n-1)/n. Without a network, `rest` explains the whole excess: Amdahl's law.
+    Without an excess, `exposed` and `rest` are 0.
 
     Raises ValueError if a time is not above 0.
     """

@@ -1,4 +1,4 @@
-"""The results of a study of scaling: its points, the law that they follow, and its predictions.
+"""The results of a study of scaling: its points, the law that the points follow, and predictions.
 
 A study is a sweep over the number of instances, with the examples per second as objective. Trials that differ
 only in the number of instances form one series.
@@ -17,9 +17,9 @@ from training_service.client.sweeps.settings import Sweep
 from training_service.client.sweeps.space import Value
 
 RATE = "examples_per_second"
-"""The metric by default: the examples per second of all instances."""
+"""The default metric: the examples per second of all instances together."""
 STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
-"""Series that trainer_kit reports: a step's time, the part in which the master waits, the bytes it sends."""
+"""Series that trainer_kit reports: a step's time, how long the master waits in it, the bytes it sends."""
 LOSS = "loss"
 MOST_OFF = 0.1
 """A law does not explain the points if it differs from one of them by more than this share of the point."""
@@ -29,11 +29,12 @@ FURTHER = 4
 
 @dataclass(frozen=True)
 class Series:
-    """The trials with equal parameters, by number of instances."""
+    """Trials that differ only in the number of instances."""
 
     parameters: Mapping[str, Value]
     """The values of the searched parameters, without the number of instances."""
     trials: Mapping[int, Trial]
+    """The trials by number of instances."""
     scaling: Scaling
 
     @cached_property
@@ -50,7 +51,7 @@ class Series:
     def waiting(self) -> dict[int, float]:
         """The share of a step in which the master waits for others, by the number of instances.
 
-        It is not known for all.
+        Numbers of instances for which it was not measured are left out.
         """
         known = {n: self.trials[n].beside for n in self.rates}
         measured = {n: of for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0}
@@ -60,14 +61,15 @@ class Series:
     def law(self) -> Law | None:
         """The law that the points follow; None without points.
 
-        Its times are scaled to one example of each instance.
+        Its times are those of one example on each instance with weak scaling, and of one example on all
+        instances together with strong scaling.
         """
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """The prediction from the runs on one and two instances; None without both."""
+        """The prediction from the runs on one and two instances; None if one of these runs is missing."""
         if not {1, 2} <= self.rates.keys():
             return None
         one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))
@@ -85,18 +87,18 @@ class Series:
 
     @property
     def missing(self) -> dict[int, str]:
-        """Why numbers of instances have no point: a reason for each such number."""
+        """The numbers of instances that have no measured rate, with the reason for each."""
         return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
 
     def rate(self, instances: int) -> float:
-        """Return the examples per second by the law. Raises ValueError without a law."""
+        """Return the examples per second that the law predicts. Raises ValueError without a law."""
         if self.law is None:
             raise ValueError("no run has a throughput, so there is no law")
         return self._rate(instances, self.law.seconds(instances))
 
     def predicted(self, instances: int) -> float | None:
-        """Return the examples per second that the runs on one and two instances predict; None without both
-        runs.
+        """Return the examples per second that the runs on one and two instances predict; None if one of these
+        runs is missing.
         """
         if self.prediction is None:
             return None
@@ -114,7 +116,10 @@ class Series:
         return self._rate(instances, high), self._rate(instances, low) if low else float("inf")
 
     def speed_up(self, instances: int) -> float:
-        """Return the measured rate relative to the rate of one instance, which is measured or by the law."""
+        """Return the measured rate as a multiple of the rate of one instance.
+
+        If the rate of one instance was not measured, the law predicts it.
+        """
         return self.rates[instances] / self.rates.get(1, self.rate(1))
 
     def _seconds(self, instances: int, rate: float) -> float:
@@ -126,7 +131,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison with the fastest series, on the largest number of instances with results of all series."""
+    """A comparison with the fastest series, on the largest number of instances that all have measured."""
 
     instances: int
     fastest: Series
@@ -139,7 +144,8 @@ class Comparison:
 def compared(every: Sequence[Series]) -> list[Comparison | None]:
     """Return a comparison for each series.
 
-    It is None for a series without points, or if there is no other series.
+    It is None for a series without points. All are None if only one series has points, or if the series have
+    no measured number of instances in common.
     """
     valid = [series for series in every if series.rates]
     common = set.intersection(*({*series.rates} for series in valid)) if len(valid) > 1 else set()
@@ -158,7 +164,7 @@ def compared(every: Sequence[Series]) -> list[Comparison | None]:
 def settings_of(
     algorithm: str, instances: Sequence[int], others: Mapping[str, Any], metric: str = RATE
 ) -> dict[str, Any]:
-    """Return the settings of a study as a sweep. `others` are further settings, perhaps with a `space`."""
+    """Return the settings of a study as a sweep. `others` are further settings; they may have a `space`."""
     # The number of instances changes fastest, so that the first series is complete first.
     space = {**others.get("space", {}), INSTANCES_PARAMETER: list(instances)}
     objective: dict[str, Any] = {"metric": metric, "direction": "maximize", "value": "median"}
@@ -176,7 +182,7 @@ def settings_of(
 
 
 def series_of(settings: Sweep, trials: Iterable[Trial]) -> list[Series]:
-    """Group the trials of a study to series, in the order of their first trials."""
+    """Group the trials of a study into series, in the order of the first trial of each series."""
     scaling = Scaling.WEAK if settings.per_instance else Scaling.STRONG
     grouped: dict[tuple[tuple[str, Value], ...], dict[int, Trial]] = {}
     for trial in trials:

@@ -1,11 +1,11 @@
-"""The number of instances that pays, by the efficiency of the last added instance or by prices."""
+"""How many instances are worth using, by the efficiency of the last added instance or by prices."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Rate = Callable[[int], float]
-"""Examples a second on a number of instances, or the speed-up."""
+"""Returns the examples per second, or the speed-up, on a number of instances."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Prices:
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
-    """Return the largest number of instances, up to `most`, up to which each added instance pays.
+    """Return the number of instances, at most `most`, after which the next instance is not worth adding.
 
-    An added instance pays if it adds at least the share `least` of the speed of one instance alone. Raises
-    ValueError if `least` is not above 0 and at most 1.
+    An added instance is worth it if it adds at least the share `least` of the speed of one instance alone.
+    Raises ValueError unless `least` is above 0 and at most 1.
     """
     if not 0 < least <= 1:
         raise ValueError(f"the least efficiency is {least:g}; it must be above 0 and at most 1")
@@ -33,11 +33,12 @@ def by_efficiency(rate: Rate, least: float, most: int) -> int:
 
 
 def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
-    """Return the number of instances up to `most` with which an example costs least.
+    """Return the number of instances, at most `most`, with which an example costs least.
 
     An hour of n instances costs n `price`, and an hour of waiting for the result costs `value_of_time`, in
-    the same money. So an example costs (n price + value_of_time) / (3600 rate(n)). Without a value of time,
-    the most efficient number is the cheapest. Raises ValueError if an amount is negative or both are 0.
+    the same currency. So an example costs (n price + value_of_time) / (3600 rate(n)). If `value_of_time` is
+    0, the number with the highest efficiency is the cheapest. Raises ValueError if an amount is negative or
+    infinite, or if both are 0.
     """
     for name, amount in (("price", price), ("value of time", value_of_time)):
         if not 0 <= amount < math.inf:
@@ -48,11 +49,11 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 
 
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
-    """Return the number of instances that pays, among the numbers in `rates`, which has measured rates.
+    """Return how many instances are worth using, among the numbers in `rates`, which has measured rates.
 
-    With both prices, it is the number with which an example costs least. Otherwise, more instances pay as
-    long as each added one adds `least_efficiency` of `one`, the rate of one instance. Raises ValueError if
-    there is no rate.
+    With both prices, it is the number with which an example costs least. Otherwise, a larger number is worth
+    it as long as its instances add on average at least the share `least_efficiency` of `one`, the rate of
+    one instance. Raises ValueError if there is no rate.
     """
     if not rates:
         raise ValueError("no run has a throughput")
@@ -70,7 +71,7 @@ def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
 def numbers_between(least: int, most: int) -> list[int]:
     """Return `least`, its doublings below `most`, and `most`.
 
-    Raises ValueError for bounds that are not allowed.
+    Raises ValueError unless `least` is above 0 and below `most`.
     """
     if not 1 <= least < most:
         raise ValueError(f"the bounds are {least} and {most}; the first must be above 0, the second larger")
@@ -83,6 +84,6 @@ def numbers_between(least: int, most: int) -> list[int]:
 def cost_of_example(rate: float, instances: int, price: float) -> float:
     """Return the price of an example.
 
-    `rate` is in examples a second, `price` is that of one instance for an hour.
+    `rate` is in examples per second, and `price` is the price of one instance for an hour.
     """
     return instances * price / 3600 / rate

@@ -54,7 +54,7 @@ class Ended(_Event):
     """The trial has ended.
 
     A complete trial has its value, and the values of further metrics that its job has reported. A pruned
-    trial has its last value, and any other trial has a reason.
+    trial has its last value and a reason. A failed trial has a reason. A cancelled trial has none of these.
     """
 
     event: Literal["ended"] = "ended"

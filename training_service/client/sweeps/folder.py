@@ -1,7 +1,7 @@
 """The folder of a sweep: its settings and its events.
 
     sweep.json      the settings; written atomically
-    trials.jsonl    one event per line, written before its effect; an incomplete last line is dropped
+    trials.jsonl    one event per line; an incomplete last line is dropped
 
 A program that adds events holds a lock on the folder, so only one program runs a sweep. The lock ends with
 the program.
@@ -34,7 +34,7 @@ class Record(BaseModel):
     project: str | None = None
     """The project of the jobs; empty: the caller's default project.
 
-    None: an earlier version made the sweep.
+    None: an earlier version of the client created the sweep.
     """
     settings: Sweep
 
@@ -64,9 +64,10 @@ class Journal:
 
 
 def create(folder: Path, settings: Sweep, address: str, project: str = "") -> None:
-    """Create the folder of a new sweep. Raises FailedPrecondition if the folder contains a sweep.
+    """Create the folder of a new sweep.
 
-    It replaces a sweep that has no job because the service refused all its trials.
+    Raises FailedPrecondition if the folder contains a sweep, or if another program runs a sweep in it. A
+    sweep without jobs is replaced if the service has refused trials of it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
@@ -86,9 +87,9 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Return the record and the events of the sweep in the folder. Raises NotFound if there is none.
+    """Return the record and the events of the sweep in the folder, which another program may be running.
 
-    Another program may be running the sweep.
+    Raises NotFound if there is no sweep, and InvalidRequest if a file is damaged.
     """
     return _record(folder), _events(folder / _EVENTS)
 
@@ -97,7 +98,8 @@ def read(folder: Path) -> tuple[Record, list[Event]]:
 def opened(folder: Path) -> Iterator[Journal]:
     """Open the sweep in the folder to run it.
 
-    Raises NotFound if there is none, and FailedPrecondition if another program runs it.
+    Raises NotFound if there is no sweep, FailedPrecondition if another program runs it, and InvalidRequest if
+    a file is damaged.
     """
     record = _record(folder)
     with _locked(folder):

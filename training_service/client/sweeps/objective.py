@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 
 
 class NoValue(Exception):
-    """The job has not reported the objective. The message lists the reported metrics."""
+    """The job has no finite value of the objective. The message says why."""
 
 
 class UnknownMetric(NoValue):
@@ -22,7 +22,7 @@ class UnknownMetric(NoValue):
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
-    """Return the objective of a job that has succeeded. Raises NoValue."""
+    """Return the value of the objective for a job that has ended. Raises NoValue."""
     if objective.value == "manifest":
         return _in_manifest(_manifest(client, job), objective.metric)
     curve = curve_of(client, job, objective.metric)
@@ -45,8 +45,9 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
 
 
 def beside_of(client: TrainingClient, job: int, objective: Objective) -> dict[str, float]:
-    """Return the median or the last value of each further metric (`beside`, `last_beside`) that the job
-    has reported.
+    """Return the median of each metric in `beside`, and the last value of each metric in `last_beside`.
+
+    Metrics for which the job has reported no finite value are left out.
     """
     names = (*objective.beside, *objective.last_beside)
     curves = curves_by_metric({"": client.metrics(job, names)}) if names else {}
@@ -62,7 +63,7 @@ def beside_of(client: TrainingClient, job: int, objective: Objective) -> dict[st
 
 
 def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:
-    """Return the curve of a job's metric, or None before its first point."""
+    """Return the curve of a job's metric; None if the metric has no points."""
     curves = curves_by_metric({"": client.metrics(job, [metric])}).get(metric)
     return curves[0] if curves and curves[0].values else None
 

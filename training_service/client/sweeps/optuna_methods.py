@@ -36,7 +36,7 @@ class Tpe:
 
     def propose(self, trials: Sequence[Trial]) -> Mapping[str, Value]:
         """Return the most promising parameters."""
-        # Each trial gets its own seed, since the state of a random generator would be lost with the program.
+        # Each trial has its own seed, because the state of a generator is lost when the program ends.
         seed = Random(f"{self._seed}/{len(trials)}").getrandbits(32)  # noqa: S311
         sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         study = optuna.create_study(direction=self._direction, sampler=sampler)

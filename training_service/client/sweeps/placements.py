@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 PLACEMENT = "placement"
-"""The key in a space. Parameters of algorithms that ship are in upper case, and none has this name."""
+"""The key of placements in a space. No built-in algorithm has a parameter with this name."""
 ANY = "any"
 _PLACES = ("machine", "rack", "zone")
 _FORM = (
-    "write any, near:PLACE or apart:PLACE with a PLACE of machine, rack or zone, or both joined by +; "
+    "write any, near:PLACE or apart:PLACE, or both joined by +, where PLACE is machine, rack or zone; "
     "+strict makes it a condition"
 )
 

@@ -50,7 +50,8 @@ class Runner:
     """Runs one sweep in this program.
 
     `pause` is called between two checks of the jobs, with the seconds to wait, or None for the default.
-    `on_event` is called with each event. If the service goes away, the runner retries for `patience` seconds.
+    `on_event` is called with each new event. If the service goes away, the runner retries for `patience`
+    seconds. `at_once` and `max_failures` replace the values in the sweep's settings.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class Runner:
         self._pruner = pruner_of(settings)
         self._waits_for_room = False
         self._unknown_metric = ""
-        """The reason why the first finished trial has no value, if its job never reported the metric."""
+        """The reason why a trial has no value, if its job never reported the metric and no trial is complete.
+        """
         for event in journal.events:
             self.history.add(event)
             if self._pruner:
@@ -88,7 +90,7 @@ class Runner:
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:
-        """Run until all trials have ended. Submit no more once too many have failed.
+        """Run until all trials have ended. Submit no more trials once too many have failed.
 
         Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm, dataset or metric,
         or an unreachable service. The jobs then continue, and the sweep can be run again.
@@ -212,7 +214,7 @@ class Runner:
             self._client.cancel(job)
 
     def _prune(self, trial: Trial, job: int, pruner: Pruner) -> None:
-        """Pass new values of the metric to the pruner, and cancel the job if it decides so."""
+        """Pass new values of the metric to the pruner, and cancel the job if the pruner decides so."""
         curve = curve_of(self._client, job, self._journal.record.settings.objective.metric)
         if curve is None:
             return
@@ -259,7 +261,7 @@ class Runner:
     def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
         """Return the status of a trial's job; None if there is no job.
 
-        It also finds a job that a killed program submitted, but did not record.
+        A job is also found if the program that submitted it was killed before it recorded the job.
         """
         if trial.job is not None:
             try:

@@ -30,8 +30,8 @@ _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that returns its table, and raises ValueError if that is not the JSON form of the
-    message.
+    """Return a function that checks a table: it returns the table, and raises ValueError if the table is not
+    the JSON form of `message`.
     """
 
     def check(table: dict[str, Any]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any
 class Objective(BaseModel):
     """The number to maximize or minimize.
 
-    It is the last, the best or the median value of a reported metric, or a number in the model's manifest.
-    There, the metric `a.b` is the key b in the table a.
+    It is the last, the best or the median value of a reported metric, or a number in the model's manifest. In
+    a manifest, the metric `a.b` is the key b in the table a.
     """
 
     model_config = _STRICT
@@ -60,7 +60,7 @@ class Objective(BaseModel):
     last_beside: tuple[Text, ...] = ()
     """Further metrics, whose last values are recorded with each complete trial."""
     enough: Annotated[int, Field(ge=1, le=500)] | None = None
-    """Number of values of the metric after which a job is cancelled, and its trial is complete."""
+    """The number of values of the metric after which a job is cancelled and its trial is complete."""
 
 
 class Pruning(BaseModel):
@@ -87,7 +87,9 @@ class Sweep(BaseModel):
     instances: Annotated[int, Field(ge=1)] | None = None
     parameters: dict[str, Value] = {}
     per_instance: dict[str, Annotated[int, Field(ge=1)]] = {}
-    """Parameters that are multiplied by the number of instances of a trial, such as the batch of all."""
+    """Parameters that are given for one instance, such as the batch. A trial multiplies them by its number of
+    instances.
+    """
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     objective: Objective
     method: Literal["grid", "random", "tpe"] = "random"
@@ -177,9 +179,9 @@ class Sweep(BaseModel):
 
 
 def checked(document: Mapping[str, Any]) -> Sweep:
-    """Parse a TOML document.
+    """Return the sweep that a parsed TOML document describes.
 
-    Raises InvalidRequest with the key, the value and the allowed values of each problem.
+    Raises InvalidRequest. For each problem, the message has the key, the value and the allowed values.
     """
     try:
         return Sweep.model_validate(document)

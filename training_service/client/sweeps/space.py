@@ -56,7 +56,8 @@ class Choices(BaseModel):
 class Range(BaseModel):
     """The numbers from `low` to `high`, both included. All are integers if `low`, `high` and `step` are.
 
-    With `log`, the logarithm of the value is uniform. With `step`, the values are `low` plus multiples of it.
+    With `log`, the logarithm of the value is uniform. With `step`, the values are `low` plus multiples of
+    `step`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -91,7 +92,7 @@ class Range(BaseModel):
         return self.high if self.step is None else self._after(self._steps)
 
     def sample(self, random: Random) -> Value:
-        """Draw a value uniformly, or with `log`, uniformly by its logarithm."""
+        """Draw a value. Its distribution is uniform; with `log`, that of its logarithm is."""
         if self.step is not None:
             return self._after(random.randint(0, self._steps))
         if not self.log:
@@ -107,7 +108,7 @@ class Range(BaseModel):
         return round(within) if self.is_whole else within
 
     def grid(self) -> Sequence[Value]:
-        """Return all values. Raises ValueError if there are infinitely many."""
+        """Return all values. Raises ValueError for a range with `log`, or of real numbers without `step`."""
         if self.step is not None:
             return [self._after(steps) for steps in range(self._steps + 1)]
         if self.is_whole and not self.log:

@@ -72,7 +72,7 @@ def test_two_commands_at_once_start_one_service_and_both_run_their_jobs(address:
     stopped = Trainctl(address)("stop-service")
     assert (stopped.exit_code, "running jobs go on" in stopped.stderr) == (0, True)
     again = Trainctl(address)("stop-service")
-    assert (again.exit_code, "no service runs that trainctl has started" in again.stderr) == (1, True)
+    assert (again.exit_code, "no service that trainctl has started is running" in again.stderr) == (1, True)
 
 
 def test_a_service_is_started_only_for_callers_who_mean_none_in_particular(

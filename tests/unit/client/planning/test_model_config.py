@@ -71,9 +71,9 @@ def test_a_sequence_may_be_shorter_than_the_longest() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"model_type": "t5"}, "model_type 't5', which is not understood. Understood are gpt2"),
+        ({"model_type": "t5"}, "model_type 't5', which is not supported. Supported are gpt2"),
         ({"model_type": None}, "has no model_type"),
-        ({"model_type": ["llama"]}, "not understood"),
+        ({"model_type": ["llama"]}, "not supported"),
         ({"num_hidden_layers": None}, "lacks num_hidden_layers \\(or n_layer"),
         ({"num_hidden_layers": 0}, "num_hidden_layers in .* is 0; it must be a whole number above 0"),
         ({"num_hidden_layers": True}, "num_hidden_layers in .* is True"),

@@ -48,7 +48,7 @@ def test_a_kind_of_link_that_was_not_measured_is_missing(tmp_path: Path) -> None
     [
         ({"format": "network/2"}, "has the format 'network/2'"),
         ({"pairs": []}, "no pair of ranks was measured"),
-        ({"pairs": [pair(0, 9, 1, 1)]}, "of ranks that no instance has"),
+        ({"pairs": [pair(0, 9, 1, 1)]}, "has a rank that no instance has"),
         ({"pairs": [pair(0, 2, 1e-4, 0)]}, "a bandwidth of 0 bytes/s"),
         ({"pairs": [pair(0, 2, -1, 1e8)]}, "a latency of -1 s"),
         ({"pairs": [{"source": 0, "destination": 1}]}, "lacks a field"),

@@ -24,7 +24,7 @@ def tag(
         list[str] | None, typer.Option("--remove", metavar="TAG", help="A tag to remove. Repeatable.")
     ] = None,
 ) -> None:
-    """Add tags to a job, or remove some, in any state. `trainctl list --tag TAG` finds the job."""
+    """Add tags to a job in any state, or remove tags from it. `trainctl list --tag TAG` finds the job."""
     if not add and not remove:
         raise typer.BadParameter("give a tag to add, or --remove TAG", param_hint="TAG...")
     session = session_of(context)
@@ -36,7 +36,7 @@ def tag(
 def hold(context: typer.Context, job: Job) -> None:
     """Keep a job from being stopped while it makes no progress, for example under a debugger.
 
-    The job gets the tag `held`. `trainctl release` ends it.
+    The job gets the tag `held`. `trainctl release` removes the tag.
     """
     session = session_of(context)
     with session.client() as client:

@@ -93,7 +93,8 @@ def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifa
 def _target(folder: Path, name: str, *, force: bool) -> Path:
     """Return the path of the file in the folder.
 
-    Raises ServerError for a name that leaves the folder, and BadParameter if the file exists, unless `force`.
+    Raises ServerError for a name that leaves the folder. Unless `force` is true, raises BadParameter if the
+    file exists.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -116,7 +117,10 @@ def _fetched(client: TrainingClient, job: int, made: Artifact, target: Path, bar
 
 
 def _download(client: TrainingClient, job: int, made: Artifact, target: Path, bar: Progress) -> Fetched:
-    """Download an artifact to the file `target`. It is renamed to this name only when it is complete."""
+    """Download an artifact to the file `target`. The file gets this name only when it is complete.
+
+    Raises ServerError if the SHA-256 of the content is not that of the artifact.
+    """
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -140,7 +144,7 @@ def _download(client: TrainingClient, job: int, made: Artifact, target: Path, ba
 def _bar(*, shown: bool) -> Progress:
     """Return progress bars on standard error.
 
-    They are disabled if not `shown`, or if it is not a terminal.
+    They are disabled unless `shown` is true and standard error is a terminal.
     """
     columns = (
         TextColumn("{task.description}", markup=False),

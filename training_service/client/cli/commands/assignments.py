@@ -6,7 +6,7 @@ import typer
 
 
 def parsed(assignments: Iterable[str], option: str) -> dict[str, str]:
-    """Parse KEY=VALUE texts. The value is everything after the first `=`.
+    """Parse strings of the form KEY=VALUE. The value is everything after the first `=`.
 
     Raises BadParameter with the option's name for a missing `=` or key and for a repeated key.
     """

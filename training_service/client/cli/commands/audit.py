@@ -15,7 +15,7 @@ _LARGEST_PAGE = 1000
 
 
 def moment(text: str) -> datetime:
-    """Return the time that the text names, by a date or by how long ago it was. Raises BadParameter."""
+    """Parse a time: how long ago it was, or a date with or without a time of day. Raises BadParameter."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -34,10 +34,10 @@ def audit(
     context: typer.Context,
     since: Annotated[
         Any,
-        typer.Option(parser=moment, metavar="TIME", help="Only events since then: 1d (ago), or 2026-01-31."),
+        typer.Option(parser=moment, metavar="TIME", help="Only events since TIME: 1d (ago), or 2026-01-31."),
     ] = None,
     until: Annotated[
-        Any, typer.Option(parser=moment, metavar="TIME", help="Only events before then.")
+        Any, typer.Option(parser=moment, metavar="TIME", help="Only events before TIME.")
     ] = None,
     by: Annotated[str, typer.Option(metavar="NAME", help="Only events of this caller.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of events to show.")] = 50,

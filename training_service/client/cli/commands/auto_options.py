@@ -31,14 +31,16 @@ MaxInstances = Annotated[
 LeastEfficiency = Annotated[
     float | None,
     typer.Option(
-        help="Share of the speed of one instance that an added one must add; 0.5 by default.",
+        help="Share of the speed of one instance that each added instance must add; 0.5 by default.",
         rich_help_panel=_PANEL,
     ),
 ]
-Price = Annotated[float | None, typer.Option(help="Price of an instance and hour.", rich_help_panel=_PANEL)]
+Price = Annotated[
+    float | None, typer.Option(help="Price of an instance for an hour.", rich_help_panel=_PANEL)
+]
 ValueOfTime = Annotated[
     float | None,
-    typer.Option(help="What an hour of waiting costs, in the same money.", rich_help_panel=_PANEL),
+    typer.Option(help="Price of an hour of waiting, in the same currency.", rich_help_panel=_PANEL),
 ]
 Metric = Annotated[
     str | None,
@@ -69,7 +71,7 @@ Study = Annotated[
 Every = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0.01, help="The time between two checks of its jobs.", rich_help_panel=_PANEL
+        metavar="SECONDS", min=0.01, help="The time between two checks of jobs.", rich_help_panel=_PANEL
     ),
 ]
 

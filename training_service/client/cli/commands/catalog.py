@@ -18,8 +18,10 @@ _LARGEST_FILE = 1 << 20
 algorithm_app = typer.Typer(no_args_is_help=True, help="Declare and remove algorithms.")
 dataset_app = typer.Typer(no_args_is_help=True, help="Declare and remove datasets.")
 
-Name = Annotated[str, typer.Argument(metavar="[NAME]", help="The only one to show, with all of it.")]
-File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A file with tables as in a configuration.")]
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Show only the entry with this name.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE.toml", help="A file with tables as in the configuration.")
+]
 
 
 def algorithms(context: typer.Context, name: Name = "") -> None:
@@ -55,8 +57,8 @@ def datasets(context: typer.Context, name: Name = "") -> None:
 def set_algorithm(context: typer.Context, file: File) -> None:
     """Declare the algorithms in the tables algorithms.NAME of a file, or change them.
 
-    With --project, only that project has them, and its admins may do this. Without --project, all projects
-    have them, and operators may do this. Jobs that were accepted stay as they are.
+    With --project, they are for jobs of that project, whose admins may do this. Without --project, they are
+    for jobs of all projects, and only operators may do this. Jobs that were accepted before do not change.
     """
     session = session_of(context)
     tables = tables_of(file, "algorithms")
@@ -75,15 +77,15 @@ def remove_algorithm(
     session = session_of(context)
     with session.client() as client:
         client.catalog.remove_algorithm(name, project=session.project)
-    session.output.note(f"removed algorithm {name}; jobs that were accepted stay as they are")
+    session.output.note(f"removed algorithm {name}; jobs that were accepted before do not change")
 
 
 @dataset_app.command("set")
 def set_dataset(context: typer.Context, file: File) -> None:
     """Declare the datasets in the tables datasets.NAME of a file, or change them.
 
-    With --project, only that project has them, and its admins may do this. Without --project, all projects
-    have them, and operators may do this.
+    With --project, they are for jobs of that project, whose admins may do this. Without --project, they are
+    for jobs of all projects, and only operators may do this.
     """
     session = session_of(context)
     tables = tables_of(file, "datasets")
@@ -107,7 +109,7 @@ def remove_dataset(
 
 @contextmanager
 def about(table: str) -> Iterator[None]:
-    """Add the name of the table to an InvalidRequest in the block, since a file may have several tables."""
+    """Add the table's name to an InvalidRequest of the block, because a file may have several tables."""
     try:
         yield
     except InvalidRequest as error:
@@ -117,7 +119,7 @@ def about(table: str) -> Iterator[None]:
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the tables KIND.NAME of a TOML file, by name.
 
-    Raises InvalidRequest if the file has no such table, or has any other table.
+    Raises InvalidRequest if the file cannot be used, has no such table, or has anything else.
     """
     try:
         with file.open("rb") as opened:

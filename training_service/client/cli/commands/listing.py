@@ -36,7 +36,7 @@ def list_jobs(
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", "-t", metavar="TAG", help="Only jobs with this tag. Repeatable: with all."),
+        typer.Option("--tag", "-t", metavar="TAG", help="Only jobs with this tag; repeated: with all tags."),
     ] = None,
     since: Annotated[
         datetime | None,
@@ -86,5 +86,5 @@ def list_jobs(
         if following is not None:
             session.output.note(
                 f"there are more than {limit} jobs; --limit shows more, and --before {following.job_id + 1} "
-                "the next ones"
+                "shows the next jobs"
             )

@@ -41,7 +41,7 @@ def login(
 
 
 def logout(context: typer.Context) -> None:
-    """Remove the stored token of the service's address. It stays valid: see `trainctl token revoke`."""
+    """Remove the stored token for the service's address. To make it invalid, use `trainctl token revoke`."""
     session = session_of(context)
     address = session.connection.address
     known = store_token(address, None)
@@ -49,7 +49,7 @@ def logout(context: typer.Context) -> None:
 
 
 def whoami(context: typer.Context) -> None:
-    """Show who you are, as the service sees it, with your roles."""
+    """Show your name and your roles, as the service knows them."""
     session = session_of(context)
     with session.client() as client:
         caller: WhoAmIResponse = client.access.whoami()

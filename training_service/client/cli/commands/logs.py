@@ -45,8 +45,8 @@ def logs(
     On a terminal, escape sequences and control characters are removed unless --raw is given. A pipe or file
     gets the exact output.
 
-    Logs are kept as long as their job. If the service goes away, this waits for it and continues after the
-    last line: no line is lost or repeated.
+    Logs are kept as long as their job. If the service goes away, this command waits for it and continues
+    after the last line: no line is lost or repeated.
     """
     session = session_of(context)
     clean = session.output.on_terminal and not raw

@@ -1,4 +1,4 @@
-"""Parses points in time of options."""
+"""Parses times in options."""
 
 from datetime import UTC, datetime
 

@@ -4,7 +4,7 @@ A planner is an entry point of the group `trainctl.planners` in the package of i
 algorithm's name. It is a function whose first two parameters are the number of devices, and the memory of a
 device in bytes. Typer turns its further parameters into options. It returns two values. The first is a list
 of the choices that fit, the best first. The second is the choice with the least memory, which is shown if no
-choice fits. It is None if no choice is valid at all. Each choice has the attributes of Row. A planner raises
+choice fits; it is None if no choice is valid at all. Each choice has the attributes of Row. A planner raises
 ValueError for contradictory options.
 """
 
@@ -45,7 +45,7 @@ class Row:
     parameters: Mapping[str, str]
     """Parameters for `trainctl submit`."""
     memory_bytes: float
-    """The memory that the device needs which needs the most."""
+    """The memory of the device that needs the most."""
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
@@ -66,7 +66,7 @@ class Row:
 
 
 def plan() -> None:
-    """Find the kinds of parallelism that fit a model and devices, with their costs.
+    """Find the kinds of parallelism with which a model fits on devices, and their costs.
 
     The costs are computed by formulas, without a connection to the service.
     """
@@ -80,7 +80,7 @@ def plan() -> None:
 class PlanCommand(TyperCommand):
     """Replaces `plan` if a planner is named or installed: `trainctl plan [ALGORITHM] OPTIONS`.
 
-    `transformer` is the planner of the client, for models of any program.
+    `transformer` is a planner of the client, for the transformers of any program.
     """
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -133,7 +133,7 @@ def _command(planner: Planner) -> Any:
             raise typer.BadParameter(str(error)) from error
         if not found:
             if least is None:
-                remark(f"no choice is valid on {instances} devices, with any memory")
+                remark(f"no choice is valid on {instances} devices, however much memory they have")
             else:
                 needs = f"the smallest choice needs {_least(Row.of(least))}"
                 remark(f"nothing fits on {instances} devices of {device_memory}; {needs}")
@@ -161,7 +161,7 @@ def shown(size: float) -> str:
 
 
 def _least(row: Row) -> str:
-    return f"{shown(row.memory_bytes)} of each: {_words(row.parameters)}"
+    return f"{shown(row.memory_bytes)} on each device: {_words(row.parameters)}"
 
 
 def _words(parameters: Mapping[str, str]) -> str:

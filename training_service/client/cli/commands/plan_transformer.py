@@ -18,59 +18,61 @@ from training_service.client.planning.search import LEAST_GAIN, Decision, Limits
 NAME = "transformer"
 
 _LARGE = 8
-"""The number of devices of a machine, unless an option gives it."""
+"""The largest number of devices per machine, unless an option gives the number."""
 
 
 def plan_transformer(
     context: typer.Context,
-    instances: Annotated[int, typer.Option("--instances", "-n", help="Devices that there are.")],
+    instances: Annotated[int, typer.Option("--instances", "-n", help="The number of devices.")],
     device_memory: Annotated[
         str,
         typer.Option("--device-memory", metavar="SIZE", help="Memory of each device: 80G or 16Gi."),
     ],
     device_speed: Annotated[
         str,
-        typer.Option(metavar="SPEED", help="Operations a second of a device, by its data sheet: 312T."),
+        typer.Option(metavar="SPEED", help="Operations a second of a device, from its data sheet: 312T."),
     ],
-    batch: Annotated[int, typer.Option(help="Examples of a step of all devices.")],
+    batch: Annotated[int, typer.Option(help="Examples per step, on all devices together.")],
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The model's config.json (Hugging Face).")
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Layers, without --config.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads per layer, without --config.")] = None,
     width: Annotated[int | None, typer.Option(help="Width of the vectors, without --config.")] = None,
-    vocabulary: Annotated[int | None, typer.Option(help="Tokens that there are, without --config.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Size of the vocabulary, without --config.")] = None,
     sequence: Annotated[
-        int | None, typer.Option(help="Tokens per example; with --config by default its longest.")
+        int | None, typer.Option(help="Tokens per example; by default the most that --config allows.")
     ] = None,
     model_parameters: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER", help="What the model should have, such as 7G; checked within 10 %."),
+        typer.Option(
+            metavar="NUMBER", help="Expected number of parameters, such as 7G; checked within 10 %."
+        ),
     ] = None,
-    precision: Annotated[str, typer.Option(help="Format of the passes: fp32, bf16 or fp16.")] = "bf16",
+    precision: Annotated[str, typer.Option(help="Number format of the passes: fp32, bf16 or fp16.")] = "bf16",
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(costs.MOMENTS)}.")] = "adam",
     per_machine: Annotated[
-        int | None, typer.Option(help=f"Devices of a machine. [default: up to {_LARGE}]")
+        int | None, typer.Option(help=f"Devices per machine. [default: up to {_LARGE}]")
     ] = None,
     inner_bandwidth: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Bytes a second of a device within a machine.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second from a device to others in its machine."),
     ] = None,
     outer_bandwidth: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Bytes a second of a machine to others, all its links.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Bytes a second from a machine to others, over all links."),
     ] = None,
-    inner_latency: Annotated[float | None, typer.Option(help="Seconds, within a machine.")] = None,
-    outer_latency: Annotated[float | None, typer.Option(help="Seconds, between machines.")] = None,
+    inner_latency: Annotated[float | None, typer.Option(help="Latency within a machine, in seconds.")] = None,
+    outer_latency: Annotated[float | None, typer.Option(help="Latency between machines, in seconds.")] = None,
     network: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The network.json of a network-check job.")
     ] = None,
     measured: Annotated[
-        bool, typer.Option("--measured", help="--device-speed was measured in training: nothing is deducted.")
+        bool, typer.Option("--measured", help="--device-speed was measured in training: deduct nothing.")
     ] = False,
     layer_overhead: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds that a layer takes for each micro-batch, however small, besides its work."
-        ),
+        typer.Option(help="Seconds to start the operations of a layer, for each micro-batch of any size."),
     ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option(help=f"Allow only these: {', '.join(costs.STRATEGIES)}. Repeatable.")
@@ -83,17 +85,17 @@ def plan_transformer(
         list[str] | None, typer.Option(help=f"Allow only these: {', '.join(costs.OFFLOADS)}. Repeatable.")
     ] = None,
     context_parallel: Annotated[
-        bool, typer.Option("--context-parallel", help="Sequences may be divided for attention, too.")
+        bool, typer.Option("--context-parallel", help="Sequences may also be divided among devices.")
     ] = False,
     least_gain: Annotated[
-        float, typer.Option(help="Share of its speed that each added device must add, from 0 to 1.")
+        float, typer.Option(help="Share of a device's speed that each added device must add, 0 to 1.")
     ] = LEAST_GAIN,
     all_devices: Annotated[bool, typer.Option("--all-devices", help="Use all devices.")] = False,
 ) -> None:
     """Decide on how many devices, and with which parallelism, to train a transformer.
 
-    Tries 1 to all devices and all layouts, by formulas, without a connection to the service. The answer has
-    the reason, the runner-up with its costs, and parameters for the algorithm language-model.
+    Compares numbers of devices and layouts by formulas, without a connection to the service. The answer has
+    the reasons, the runner-up with its costs, and parameters for the algorithm language-model.
     """
     try:
         model = _model(config, layers, heads, width, vocabulary, sequence, model_parameters)
@@ -175,7 +177,7 @@ def _machines(instances: int, per_machine: int | None) -> dict[str, Any]:
     each = min(instances, _LARGE) if per_machine is None else per_machine
     if each < 1 or instances % each:
         raise ValueError(
-            f"--instances {instances} is not a multiple of {each} devices of a machine; set --per-machine"
+            f"--instances {instances} is not a multiple of {each} devices per machine; set --per-machine"
         )
     return {"machines": instances // each, "per_machine": each}
 
@@ -183,7 +185,8 @@ def _machines(instances: int, per_machine: int | None) -> dict[str, Any]:
 def _measured_links(path: Path) -> dict[str, Any]:
     """Return the fields of Cluster that a network-check has measured.
 
-    It measures the reached bandwidth of links, so the rated bandwidth is computed from it.
+    network-check measures the bandwidth that links reach. Cluster needs the rated bandwidth, which is
+    computed from it.
     """
     found = network_file.read(path)
     fields: dict[str, Any] = {}

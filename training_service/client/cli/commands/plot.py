@@ -37,7 +37,7 @@ def plot(
         bool,
         typer.Option(
             "--timeline",
-            help="Draw the passes of a job's pipeline by their CPU time, with idle times, instead.",
+            help="Instead, draw the passes of a job's pipeline by their CPU time, with idle times.",
         ),
     ] = False,
 ) -> None:

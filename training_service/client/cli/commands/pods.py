@@ -1,4 +1,4 @@
-"""The pod options of `trainctl submit`."""
+"""The pod options of `trainctl submit` and `trainctl run`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from training_service._generated.training_service_pb2 import Placement, PodOptions, Toleration
 from training_service.client.cli.commands.assignments import parsed
 
-_PANEL = "Instances (if the service's backend has these and its configuration allows them)"
+_PANEL = "Instances (options that the service's backend has and its configuration allows)"
 
 Resources = Annotated[
     list[str] | None,
@@ -61,14 +61,14 @@ Near = Annotated[
     str,
     typer.Option(
         metavar="PLACE",
-        help="Instances near to each other: in one machine, rack or zone.",
+        help="Put instances near each other: in one machine, rack or zone.",
         rich_help_panel=_PANEL,
     ),
 ]
 Apart = Annotated[
     str,
     typer.Option(
-        metavar="PLACE", help="Each instance in another machine, rack or zone.", rich_help_panel=_PANEL
+        metavar="PLACE", help="Put each instance in another machine, rack or zone.", rich_help_panel=_PANEL
     ),
 ]
 StrictPlacement = Annotated[

@@ -1,4 +1,4 @@
-"""The retry and deadline options of `trainctl submit`."""
+"""Options of commands that submit jobs: retries, deadlines, non-finite metrics and the queue."""
 
 import re
 from collections.abc import Sequence
@@ -38,8 +38,8 @@ RetryOn = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CATEGORY",
-        help="A category of failures to retry besides lost nodes and similar failures, such as crashed; "
-        "'any' retries all. Repeatable.",
+        help="A category of failures to retry, such as crashed, besides lost nodes and similar failures; "
+        "'any' retries all failures. Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -57,14 +57,14 @@ RunDeadline = Annotated[
     timedelta | None, _span("Fail an attempt that has run for TIME; 0 means no deadline.")
 ]
 ProgressDeadline = Annotated[
-    timedelta | None, _span("Fail an attempt that makes no progress for TIME; 0 means that it is learned.")
+    timedelta | None,
+    _span("Fail an attempt that makes no progress for TIME; 0: the service learns the time."),
 ]
 OnNonfinite = Annotated[
     str,
     typer.Option(
         metavar="flag|fail",
-        help="What follows when the training reports NaN or infinity: only show it, or fail the attempt as "
-        "diverged.",
+        help="If training reports NaN or infinity: flag only shows it, fail ends the attempt as diverged.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -95,7 +95,7 @@ Expected = Annotated[
 ]
 Flavor = Annotated[
     str,
-    typer.Option(metavar="NAME", help="The kind of machine to run on; by default, the first with room."),
+    typer.Option(metavar="NAME", help="The kind of machine to run on; by default, the first kind with room."),
 ]
 
 

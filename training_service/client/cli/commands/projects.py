@@ -33,10 +33,13 @@ def set_project(
     context: typer.Context,
     project: Project,
     max_queued: Annotated[
-        int, typer.Option(min=0, metavar="N", help="The number of its jobs that may wait; 0: no own limit.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="The number of its jobs that may wait; 0: no limit of its own."
+        ),
     ] = 0,
 ) -> None:
-    """Declare a project, or replace its limits. Its members stay."""
+    """Declare a project, or replace its limit of waiting jobs. Its members stay."""
     session = session_of(context)
     with session.client() as client:
         found = client.access.set_project(project, max_queued=max_queued)
@@ -45,7 +48,7 @@ def set_project(
 
 @app.command()
 def delete(context: typer.Context, project: Project) -> None:
-    """Delete a project without waiting or live jobs, and revoke its tokens."""
+    """Delete a project all of whose jobs have ended, and revoke its tokens."""
     session = session_of(context)
     with session.client() as client:
         client.access.delete_project(project)

@@ -1,4 +1,4 @@
-"""Parses quantities of options, such as 80G bytes or 312T operations a second."""
+"""Parses quantities in options, such as 80G bytes or 312T operations a second."""
 
 import math
 import re

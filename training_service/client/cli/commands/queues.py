@@ -35,7 +35,7 @@ def queues(context: typer.Context) -> None:
 def set_queue(context: typer.Context, file: File) -> None:
     """Declare the queues in the tables scheduling.queues.NAME of a file, or change them.
 
-    Operators may do this. Jobs that were accepted stay as they are.
+    Only operators may do this. Jobs that were accepted before stay in their queues.
     """
     session = session_of(context)
     tables = tables_of(file, _TABLE)
@@ -50,7 +50,7 @@ def set_queue(context: typer.Context, file: File) -> None:
 def remove_queue(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 ) -> None:
-    """Remove a declared queue, in which no jobs wait or run."""
+    """Remove a declared queue. No jobs may wait or run in it, and no queue may be below it."""
     session = session_of(context)
     with session.client() as client:
         client.catalog.remove_queue(name)

@@ -16,7 +16,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_keys(context: typer.Context) -> None:
-    """List the keys, by id.
+    """List the keys, sorted by id.
 
     In a pipe, each key is one line: id, state (current, replaced or removed), the number of live attempts
     that may use it, creator, and the times when it was made, replaced and removed, separated by tabs.
@@ -37,7 +37,10 @@ def rotate(context: typer.Context) -> None:
     with session.client() as client:
         made = client.access.rotate_report_key()
     session.output.show(made, access.report_key, access.report_key)
-    remark(f"attempts that begin now use key {made.id}; `trainctl report-key list` shows who uses others")
+    remark(
+        f"attempts that begin now use key {made.id}; `trainctl report-key list` shows how many live attempts "
+        "use older keys"
+    )
 
 
 @app.command()

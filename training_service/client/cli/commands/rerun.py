@@ -48,10 +48,10 @@ def rerun(
     environment: Environment = None,
     command: Command = None,
 ) -> None:
-    """Queue a job with the request of another, in the same project, and print its id.
+    """Queue a job with the same request as JOB, and print its id.
 
-    Values that the other job had by default stay as they were. `trainctl clone` prints the request. A job of
-    an uploaded program runs with the same files:
+    It is in the --project or, without --project, in the project of JOB. Values that JOB had by default stay
+    as they were. `trainctl clone` prints the request. A job of an uploaded program runs with the same files:
 
     trainctl rerun 7 -e MODE=fast -- python train.py --lr 0.2
     """
@@ -83,7 +83,7 @@ def clone(
     environment: Environment = None,
     command: Command = None,
 ) -> None:
-    """Print the command that submits the same job, with all values that it had by default.
+    """Print the command that submits the same job, including all values that JOB had by default.
 
     With --json, print the TrainRequest instead, without its request key.
     """

@@ -42,7 +42,7 @@ def run(
         ),
     ],
     folder: Annotated[
-        Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The folder that goes along.")
+        Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The folder to upload.")
     ] = Path(),
     max_size: Annotated[
         str,
@@ -52,7 +52,8 @@ def run(
         ),
     ] = _MAX_SIZE,
     max_files: Annotated[
-        int, typer.Option(min=1, help="The most files that are sent. The service: programs.max_files.")
+        int,
+        typer.Option(min=1, help="The most files that are sent. The service's limit: programs.max_files."),
     ] = MAX_FILES,
     instances: Annotated[
         int | None,
@@ -77,7 +78,7 @@ def run(
     python_environment: Annotated[
         str,
         typer.Option(
-            "--environment", metavar="NAME", help="A Python environment that the operator has named."
+            "--environment", metavar="NAME", help="A Python environment that the operator has configured."
         ),
     ] = "",
     image: Annotated[
@@ -109,7 +110,7 @@ def run(
     ] = False,
     start: Annotated[
         bool,
-        typer.Option(help="Start a service on this machine if nothing says where one is, and none runs."),
+        typer.Option(help="Start a service on this machine if none runs and you have not chosen another."),
     ] = True,
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
@@ -137,9 +138,9 @@ def run(
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
-    The folder is uploaded without files that git ignores, .git and virtual environments. Only files that the
-    service lacks are sent. Every instance starts in its own copy of the folder. The job's outcome is the exit
-    code. Ctrl-C leaves the job running, and prints how to follow it again.
+    The folder is uploaded without files that git ignores, .git, __pycache__ and virtual environments. Only
+    files that the service lacks are sent. Every instance starts in its own copy of the folder. The job's
+    outcome is the exit code. Ctrl-C leaves the job running, and prints how to follow it again.
 
     trainctl run -n 3 train.py -- --lr 0.1
     """
@@ -211,7 +212,7 @@ def _bytes(max_size: str) -> int:
 
 
 def _start_service(session: Session) -> None:
-    """Start a service on this machine if the client uses the default address, and none runs there."""
+    """Start a service on this machine if none runs at the default address, and no other one was chosen."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(
@@ -240,8 +241,8 @@ def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
         path = Path(first).relative_to(files.folder).as_posix()
     if files is not None and path not in {file.path for file in files.files}:
         raise InvalidRequest(
-            f"{first} is not among the files of {files.folder} that are sent; give a path in it, and "
-            "check that git does not ignore it"
+            f"{first} is not among the files of {files.folder} that are sent; give a path in this folder, "
+            "and check that git does not ignore the file"
         )
     return [_PYTHON, path, *arguments]
 

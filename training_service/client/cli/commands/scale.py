@@ -16,7 +16,8 @@ from training_service.client.requests import INSTANCES_PARAMETER
 def scale(
     context: typer.Context,
     what: Annotated[
-        str, typer.Argument(metavar="ALGORITHM|FOLDER", help="What to train, or the folder of a study.")
+        str,
+        typer.Argument(metavar="ALGORITHM|FOLDER", help="The algorithm to train, or the folder of a study."),
     ],
     instances: Annotated[
         str | None,
@@ -32,7 +33,8 @@ def scale(
         list[str] | None,
         typer.Option(
             metavar="KEY=NUMBER",
-            help="Weak scaling: multiply this parameter by the instances, such as BATCH_SIZE=16. Repeatable.",
+            help="Weak scaling: a parameter per instance, such as BATCH_SIZE=16, which is multiplied by the "
+            "number of instances. Repeatable.",
         ),
     ] = None,
     strong: Annotated[
@@ -78,10 +80,11 @@ def scale(
 ) -> None:
     """Measure how training gets faster with more instances, and how many are worth it.
 
-    Runs one job at a time for each number of instances. A FOLDER shows a study again, with other prices if
-    you like; --resume continues it after Ctrl-C, a kill or a crash.
+    Runs a job for each number of instances, one job at a time. With a FOLDER, the command shows the results
+    of a study again, with other prices if you like; --resume continues the study after Ctrl-C, a kill or a
+    crash.
     """
-    # Imported here, since only sweeps and studies need pydantic.
+    # Imported here, because only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping
     from training_service.client.scaling.study import RATE, compared, series_of, settings_of
     from training_service.client.sweeps.placements import PLACEMENT
@@ -153,7 +156,7 @@ def _numbers(texts: list[str] | tuple[()]) -> dict[str, int]:
     for name, text in values.items():
         if not text.isdecimal() or int(text) < 1:
             raise typer.BadParameter(
-                f"{name} is '{text}'; it must be a whole number above 0; it is multiplied by the instances",
+                f"{name} is '{text}'; it must be a whole number above 0, the value for one instance",
                 param_hint="--weak",
             )
     return {name: int(text) for name, text in values.items()}

@@ -21,15 +21,16 @@ _AT_ONCE: Final = 16
 def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:
     """Call `act` for each job once, in threads. Call `show` for each result, in the order of the jobs.
 
-    Failures are reported at once, and the first one determines the exit code. If a job gets Unavailable or
-    Untrusted, this error is raised at once, since the other jobs would get it, too.
+    Other failures are printed in this order, too, and the first one determines the exit code. After
+    Unavailable or Untrusted, which the other jobs would get, too, no further call is made. This error is
+    raised when the calls in progress have ended.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()
     first: TrainingServiceError | None = None
     lost: Unavailable | Untrusted | None = None
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        at_once = 1  # if the service is away, only one job is tried
+        at_once = 1  # first a single call: if the service is away, only one job is tried
         while left or tried:
             while left and len(tried) < at_once:
                 tried.append((left[0], threads.submit(act, left.popleft())))

@@ -61,8 +61,8 @@ def simulate(
         typer.Option(
             min=0.01,
             max=100,
-            help="The work offered, as a share of the capacity: scales the times of submissions of a trace, "
-            "or lets further jobs like those of the queue come at random.",
+            help="The offered work, as a share of the capacity. For a trace, it scales the submission times; "
+            "for the queue, it adds jobs like those in the queue, which come at random times.",
         ),
     ] = None,
     policy: Annotated[
@@ -88,7 +88,7 @@ def simulate(
     preempt: Annotated[
         bool,
         typer.Option(
-            "--preempt", help="What if waiting jobs stopped those of their queue with a lower priority?"
+            "--preempt", help="What if waiting jobs stopped jobs of their queue with a lower priority?"
         ),
     ] = False,
     spot: Annotated[
@@ -101,14 +101,14 @@ def simulate(
     ] = None,
     durations: Annotated[
         Knowledge | None,
-        typer.Option(help="What the policy knows of run times; by default exact, or what was said."),
+        typer.Option(help="What the policy knows of run times; default: exact, without FILE said."),
     ] = None,
     since: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0, help="Only jobs submitted after this time of the trace."),
     ] = 0.0,
     longest: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=1, help="Cut run times at this.")
+        float | None, typer.Option(metavar="SECONDS", min=1, help="Cut longer run times to this.")
     ] = None,
     priorities: Annotated[
         bool, typer.Option("--priorities", help="Use the column priority, or qos, as priorities.")
@@ -135,7 +135,8 @@ def simulate(
 
     With --add, --quota, --preempt or --spot, the results with and without the change are shown side by side.
     A trace needs no service. Nothing is changed in the service. In a pipe, each scenario is one line: its
-    name, and utilisation, mean, P50 and P90 of waiting in seconds, separated by tabs. --json has all figures.
+    name, the utilisation, and the mean, P50 and P90 of the waiting times in seconds, separated by tabs. With
+    --json, all figures are printed.
     """
     session = session_of(context)
     _refuse_options(context, _OF_SERVICES if file is not None else _OF_TRACES, is_trace=file is not None)
@@ -215,10 +216,10 @@ def _further(found: LiveQueue, load: float | None, coming: timedelta, seed: int)
 
 def _describe(session: Session, found: LiveQueue, assume: timedelta) -> None:
     waiting = len(found.jobs) - found.running
-    parts = [f"{words.count(waiting, 'job')} of the queue, after {found.running} that run already"]
+    parts = [f"{words.count(waiting, 'job')} waiting, and {found.running} running"]
     if found.unknown:
         parts.append(
-            f"{found.unknown} of unknown length are taken to run for "
+            f"{found.unknown} of unknown length are assumed to run for "
             f"{simulations.duration(assume.total_seconds())}"
         )
     if found.omitted:

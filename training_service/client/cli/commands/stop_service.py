@@ -13,6 +13,6 @@ def stop_service() -> None:
     """
     pid = BackgroundService().stop()
     if pid is None:
-        remark("no service runs that trainctl has started")
+        remark("no service that trainctl has started is running")
         raise typer.Exit(1)
     remark(f"stopped the service, pid {pid}; running jobs go on")

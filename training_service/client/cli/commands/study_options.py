@@ -1,4 +1,7 @@
-"""Options of `trainctl scale` and `trainctl submit --instances auto`: the worth of added instances."""
+"""Options of `trainctl scale` that say when more instances are worth it.
+
+`trainctl submit --instances auto` has options with the same names, and uses the same check.
+"""
 
 from typing import Annotated
 
@@ -9,10 +12,10 @@ from training_service.client.scaling.worth import Prices
 AUTO_PANEL = "With --instances auto: a short study chooses the number"
 
 LeastEfficiency = Annotated[
-    float, typer.Option(help="Share of the speed of one instance that an added one must add.")
+    float, typer.Option(help="Share of the speed of one instance that each added instance must add.")
 ]
-Price = Annotated[float | None, typer.Option(help="Price of an instance and hour.")]
-ValueOfTime = Annotated[float | None, typer.Option(help="What an hour of waiting costs, in the same money.")]
+Price = Annotated[float | None, typer.Option(help="Price of an instance for an hour.")]
+ValueOfTime = Annotated[float | None, typer.Option(help="Price of an hour of waiting, in the same currency.")]
 Every = Annotated[
     float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
 ]

@@ -1,4 +1,4 @@
-"""The part that all commands that submit a job share."""
+"""Options and functions that are shared by all commands that submit a job."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +25,17 @@ Follow = Annotated[
 Tags = Annotated[
     list[str] | None,
     typer.Option(
-        "--tag", "-t", metavar="TAG", help="A tag to find the job by, as best or team=vision. Repeatable."
+        "--tag",
+        "-t",
+        metavar="TAG",
+        help="A tag by which to find the job, such as best or team=vision. Repeatable.",
     ),
 ]
 
 
 @contextmanager
 def repeatable(key: str) -> Iterator[None]:
-    """If the block loses the connection or is interrupted, add to the error how to repeat the submission
+    """If the block gets no answer or is interrupted, add a note to the error: how to repeat the submission
     with the key.
     """
     try:

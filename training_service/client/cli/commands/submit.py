@@ -14,7 +14,7 @@ from training_service.client.requests import new_request_key
 def submit(
     context: typer.Context,
     algorithm: Annotated[
-        str, typer.Argument(metavar="ALGORITHM", help="An algorithm of the service's configuration.")
+        str, typer.Argument(metavar="ALGORITHM", help="An algorithm of the service; see trainctl algorithms.")
     ],
     dataset: Annotated[
         str,
@@ -38,7 +38,7 @@ def submit(
         typer.Option(
             *("--instances", "-n"),
             metavar="NUMBER|auto",
-            help="The number of instances that train together; auto: a short study chooses it.",
+            help="The number of instances that train together; auto: a short study chooses the number.",
         ),
     ] = None,
     min_instances: auto.MinInstances = None,

@@ -33,7 +33,7 @@ def sweep(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder of a new sweep; by default the name of FILE, or else --name, with .sweep.",
+            help="The folder of a new sweep; by default NAME.sweep, with the NAME of FILE or of --name.",
         ),
     ] = None,
     to: Annotated[
@@ -66,7 +66,7 @@ def sweep(
         str | None, typer.Option(help="The search method: grid, random or tpe; by default random.")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="The number of trials; not for grid, which makes all combinations.")
+        int | None, typer.Option(help="The number of trials; not for grid, which tries all combinations.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; the same seed gives the same trials.")] = None,
     metric: Annotated[str | None, typer.Option("--metric", "-m", help="The metric to optimize.")] = None,
@@ -96,7 +96,8 @@ def sweep(
     best one. Ctrl-C leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one
     line, the best first: number, state, objective, job id, parameters and reason, separated by tabs.
     """
-    # Imported here, since only sweeps need pydantic. Its import takes half as long as all others together.
+    # Imported here, because only sweeps and studies need pydantic. Its import takes half as long as all other
+    # imports together.
     from training_service.client.cli import sweep_folders, sweeping
 
     if to is not None:

@@ -13,7 +13,7 @@ _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=
 
 
 def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """Parse a space into the form of a TOML file. Raises BadParameter with the option's name."""
+    """Parse KEY=SPACE options into a table as in a TOML file. Raises BadParameter with the option's name."""
     return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
 
 
@@ -42,8 +42,8 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return the text as a number if the service would get the number as the same text; otherwise, return
-    the text.
+    """Return the text as a number if the number would be sent to the service as this same text; otherwise,
+    return the text.
     """
     try:
         number = _number(text)

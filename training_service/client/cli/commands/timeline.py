@@ -26,7 +26,8 @@ class _Entry:
 def draw(output: Output, client: TrainingClient, job: int, label: str, path: Path | None) -> None:
     """Draw the timeline of a job: to an image, on the terminal, or as lines.
 
-    Raises BadParameter if the job has none, and ServerError if its file is invalid.
+    Raises BadParameter if the job has no timeline or the image cannot be drawn, and ServerError if the
+    timeline's file is invalid.
     """
     if not any(made.name == FILE and made.fetchable for made in client.artifacts(job).artifacts):
         raise typer.BadParameter(

@@ -25,7 +25,7 @@ def role_of(word: str) -> Role.ValueType:
 @app.command()
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the caller.")],
     role: Annotated[
         Any,
         typer.Option(
@@ -86,7 +86,7 @@ def revoke(
 def _id_of(text: str) -> str:
     """Return the id in the text, which is an id or, by mistake, a whole token.
 
-    Its secret part must not be sent.
+    The secret part of a token must not be sent to the service.
     """
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tst" else text

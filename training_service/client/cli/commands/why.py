@@ -12,7 +12,7 @@ from training_service.client.cli.session import session_of
 def why(context: typer.Context, job: Job) -> None:
     """Explain why a queued job waits: the reasons, the promised start, and who holds the capacity.
 
-    Of a job that is not in the queue, it says how it is or how it ended.
+    For a job that is not in the queue, show its state, or how it ended.
     """
     session = session_of(context)
     with session.client() as client:

@@ -1,1 +1,1 @@
-"""Pure functions from messages to text: plain strings (`lines`) and Rich objects (`panels`)."""
+"""Turns messages and results into plain strings (as in `lines`), Rich objects (as in `panels`) and images."""

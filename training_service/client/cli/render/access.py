@@ -1,4 +1,4 @@
-"""Tokens, projects and callers as text."""
+"""Tokens, projects, report keys and callers as text."""
 
 from collections.abc import Callable, Iterable
 

@@ -11,9 +11,9 @@ MOST_WAITING = 0.5
 def waiting(ranks: Sequence[RankStatus]) -> str:
     """Return advice if the ranks of a job wait for each other for a long time; "" if there is none to give.
 
-    If even the rank that waits least waits long, the exchange of data takes the time, and the advice says how
-    to reduce it. There is no advice if a rank hardly waits: the others then wait for this rank, and the
-    status names it as slow. There is none either if the steps of some ranks are unknown.
+    If even the rank that waits the least waits for long, the exchange of data takes this time, and the advice
+    says how to reduce it. There is no advice if a rank hardly waits: the others then wait for this rank, and
+    the status names it as slow. There is no advice either if a rank does not train or its steps are unknown.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

@@ -22,7 +22,7 @@ Fact = tuple[str, str]
 _SILENT_SECONDS = 600
 _LATE_SECONDS = 30
 _LATE_STEPS = 3
-"""A report is late after _LATE_SECONDS, or, if steps are slow, after the time of so many steps."""
+"""A report is late after _LATE_SECONDS seconds, or after the time of _LATE_STEPS steps if that is longer."""
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
@@ -116,7 +116,7 @@ def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
 
 
 def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Return a text on how long a running job has reported nothing; "" if that is not long."""
+    """Say for how long a running job has reported nothing; "" if that is not long."""
     if status.status != TrainingStatus.running or status.ending or not status.HasField("started_at"):
         return ""
     heard = [status.started_at]
@@ -128,13 +128,16 @@ def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
 
 
 def last_failure(status: GetTrainingStatusResponse) -> str:
-    """Return in one line why the last failed attempt of a job failed. "": none did, or the job has ended."""
+    """Say in one line why the last failed attempt of a job failed.
+
+    Return "" if no attempt has failed, or if the job has ended.
+    """
     failed = _last_failed(status)
     return f"attempt {failed.attempt}: {reason(failed.diagnosis)}" if failed and goes_on(status) else ""
 
 
 def _last_failed(status: GetTrainingStatusResponse) -> Move | None:
-    """Return the move that ended the last failed attempt."""
+    """Return the move that queued the job again after its last failed attempt; None if there is none."""
     for move in reversed(status.moves):
         if move.status == TrainingStatus.queuing and move.HasField("diagnosis"):
             return move
@@ -153,7 +156,7 @@ def _why_it_waits(message: str) -> str:
 
 
 def _says_it_again(status: GetTrainingStatusResponse) -> bool:
-    """Return whether the status's message only repeats facts that are shown anyway, such as its diagnosis."""
+    """Return whether the status's message only repeats facts that are shown anyway, such as the diagnosis."""
     if status.status == TrainingStatus.queuing:
         return not status.HasField("next_attempt_at")
     if status.status == TrainingStatus.succeed:

@@ -13,7 +13,7 @@ from training_service.client.watching import goes_on
 
 
 def row(status: GetTrainingStatusResponse) -> str:
-    """Return one job of a list.
+    """Return the line of a job in a list.
 
     The fields are id, status, algorithm, name, instances, submission time, project, submitter and tags,
     separated by tabs. New fields will be added at the end.
@@ -46,7 +46,7 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> str:
 
 
 def description(status: GetTrainingStatusResponse) -> str:
-    """Return what was requested, as `label: value` lines, then one line for every change of the state."""
+    """Return the request as `label: value` lines, then one line for every change of the job's state."""
     labelled = [*_named(status), *facts.request(status), *_times(status)]
     changes = "\n".join(f"{words.moment(at)} {change}" for at, change in facts.history(status))
     return "\n".join(_labelled(*fact) for fact in [*labelled, ("History", changes)])

@@ -31,7 +31,7 @@ _STYLES: dict[TrainingStatus.ValueType, str] = {
 def jobs_table(
     statuses: Iterable[GetTrainingStatusResponse], now: datetime, *, with_projects: bool = False
 ) -> RenderableType:
-    """Return a table of jobs as wide as the terminal. Texts are truncated, numbers are not."""
+    """Return a table of jobs as wide as the terminal. Words are truncated, numbers are not."""
     statuses = list(statuses)
     with_tags = any(status.tags for status in statuses)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
@@ -70,7 +70,7 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableTyp
 
 
 def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return what was requested, and the history of the job."""
+    """Return the request and the history of a job."""
     shown = [*facts.identity(status), *facts.request(status), *_times(status, now)]
     return Group(_title(status), _grid(shown), *_history(status))
 
@@ -150,7 +150,7 @@ def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
 
 def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    # The longest label of all grids gives the width, so that the grids align.
+    # The longest of the usual labels gives the least width, so that most grids align.
     grid.add_column(style="dim", no_wrap=True, min_width=len("What happened"))
     grid.add_column(overflow="fold")
     for label, value in labelled:

@@ -28,7 +28,7 @@ class Advice:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons, one sentence or two each."""
+        """The reasons. Each has one or two sentences."""
         return list(reasons.reasons(self.training, self.cluster, self.decision, self.least_gain))
 
     @property
@@ -40,7 +40,7 @@ class Advice:
 
     @property
     def shown(self) -> list[Choice]:
-        """The best choices, the best one first, and the second-best choice of all."""
+        """The best choices on the chosen number of devices, the best one first, and the runner-up."""
         first = list(self.decision.at_best[:_SHOWN])
         other = reasons.runner_up(self.decision)
         return first if other is None or other in first else [*first, other]
@@ -86,7 +86,10 @@ def parameters(advice: Advice) -> str:
 
 
 def text(advice: Advice) -> str:
-    """Return the decision as lines: verdict, reasons, choices separated by tabs, and the line to copy."""
+    """Return the decision as lines: verdict, reasons, choices, note, and the options to copy.
+
+    The columns of a choice are separated by tabs.
+    """
     best = advice.decision.best
     rows = ["\t".join((_words(choice), *_figures(choice), _why(best, choice))) for choice in advice.shown]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Plots of curves: text for a terminal (plotext) or an image (Matplotlib). Both libraries are extras."""
+"""Plots of curves: text for a terminal (plotext) or an image (Matplotlib). Both libraries are optional."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the smallest and the largest finite value of the curves.
+    """Return the smallest and the largest finite value of the curves; 0 and 0 if there is none.
 
     NaN and infinities are marked at these heights.
     """
@@ -80,8 +80,8 @@ def _note(bad: Sequence[tuple[int, float]]) -> str:
 def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
     """Yield the step, the height and the text of the mark of each slow rank, for the first _SLOW_SHOWN ranks.
 
-    The last text has the number of the other slow ranks. `low` is the height if the curve has no finite
-    value.
+    The last text also says how many more ranks are slow. `low` is the height of a mark at a point that is not
+    finite.
     """
     for place, slow in curve.slow[:_SLOW_SHOWN]:
         step, value = curve.steps[place], curve.values[place]

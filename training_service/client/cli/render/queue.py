@@ -1,4 +1,4 @@
-"""The queue as it stands, as text."""
+"""The present queue as text."""
 
 from collections.abc import Callable, Iterator
 
@@ -47,7 +47,7 @@ def _stops(job: WaitingJob) -> Iterator[str]:
     """
     if job.stopping:
         jobs = ", ".join(map(str, job.stopping))
-        yield f"job {job.job_id}: being stopped for it: {jobs}"
+        yield f"job {job.job_id}: these jobs are being stopped for it: {jobs}"
     if job.stopped:
         yield f"job {job.job_id}: {words.printable(job.stopped)}"
 
@@ -55,7 +55,7 @@ def _stops(job: WaitingJob) -> Iterator[str]:
 _MARKS = {"learned": "*", "assumed": "?"}
 _NOTES = {
     "learned": "* rests on run times of earlier attempts",
-    "assumed": "? rests also on assumed run times, since some are unknown",
+    "assumed": "? also rests on assumed run times, since some are unknown",
 }
 
 

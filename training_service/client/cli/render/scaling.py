@@ -26,8 +26,8 @@ class Shown:
 
     @property
     def worth(self) -> dict[str, int]:
-        """The number of instances that pays, by the name of the rule: "efficiency", and "price" with both
-        prices.
+        """How many instances are worth using, by the name of the rule: "efficiency" and, if both prices are
+        given, "price". It is empty without a law.
         """
         series, prices = self.series, self.prices
         if series.law is None:
@@ -40,7 +40,7 @@ class Shown:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each measured number of instances, with all known values."""
+        """A row for each number of instances that was tried, with all known values."""
         return [self._row(instances) for instances in self.series.trials]
 
     def _row(self, n: int) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _drawn(shown: Shown) -> list[RenderableType]:
 
 
 def sentences(shown: Shown) -> list[str]:
-    """Return sentences on the law that the points follow, the missing points, and the number of instances
-    that pays.
+    """Return sentences on the missing points, the law that the points follow, and how many instances are
+    worth using.
     """
     series, law = shown.series, shown.series.law
     found = [
@@ -140,8 +140,9 @@ def sentences(shown: Shown) -> list[str]:
     )
     if "price" in worth:
         found.append(
-            f"With {shown.prices.instance_hour:g} for an instance and hour and "
-            f"{shown.prices.hour_of_waiting:g} for an hour of waiting, {worth['price']} {limit} cost least."
+            f"With {shown.prices.instance_hour:g} for an instance-hour and "
+            f"{shown.prices.hour_of_waiting:g} for an hour of waiting, an example costs least on "
+            f"{words.count(worth['price'], 'instance')} {limit}."
         )
     return found
 

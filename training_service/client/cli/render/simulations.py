@@ -25,7 +25,7 @@ _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 @dataclass(frozen=True)
 class Shown:
-    """A simulation that is shown."""
+    """A simulation, with the figures that are shown."""
 
     result: Result
 
@@ -67,7 +67,10 @@ def _waits(waits: Waits) -> dict[str, Any]:
 
 
 def line(shown: Shown) -> str:
-    """Return the name, utilisation, and mean, P50 and P90 of waiting in seconds, separated by tabs."""
+    """Return the name, the utilisation, and the mean, P50 and P90 of the waiting times in seconds.
+
+    They are separated by tabs.
+    """
     summary = shown.result.summary
     waits = summary.waits
     numbers = (summary.utilisation, waits.mean, waits.median, waits.high)
@@ -105,7 +108,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 
 def _reason(shown: Shown) -> str:
-    """Return why some jobs never started: the reason of the largest one."""
+    """Say why jobs never started: the reason of the largest of these jobs."""
     records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances
@@ -185,7 +188,7 @@ def _table(title: str, shown: Sequence[Shown], rows: Sequence[tuple[str, Sequenc
 
 
 def duration(seconds: float) -> str:
-    """Format seconds in the largest unit that gives 1 or more."""
+    """Format seconds in the largest unit that gives 1 or more; "" for NaN."""
     if math.isnan(seconds):
         return ""
     unit, name = next(((unit, name) for unit, name in _UNITS if seconds >= unit), (1.0, "s"))
@@ -226,7 +229,7 @@ def _draw_utilisation(axis: Any, every: Sequence[Shown]) -> None:
 def _draw_waiting(axis: Any, every: Sequence[Shown]) -> None:
     """Draw a group of bars for each project or queue.
 
-    A bar is the mean of waiting; a line goes up to the P90.
+    A bar is the mean waiting time; a line goes up to the P90.
     """
     has_projects = any(len(each.result.summary.by_project) > 1 for each in every)
     of_names = [

@@ -35,8 +35,8 @@ def table(
 ) -> RenderableType:
     """Return a table of trials, the best first.
 
-    `statuses` has the statuses of live jobs by the number of the trial. Ended trials beyond `max_rows` are
-    left out. Live trials are always shown.
+    `statuses` has the statuses of live jobs by the number of the trial. Live trials are always shown. Ended
+    trials are shown as long as the table has at most `max_rows` rows.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)
@@ -75,7 +75,7 @@ def tally(sweep: Sweep, total: int, trials: Sequence[Trial]) -> str:
 
 
 def line(trial: Trial) -> str:
-    """Return one trial: number, state, objective, job id, parameters and reason, separated by tabs."""
+    """Return the number, state, objective, job id, parameters and reason of a trial, separated by tabs."""
     return "\t".join(
         (
             str(trial.number),
@@ -94,7 +94,7 @@ def job(trial: Trial) -> str:
 
 
 def summary(trial: Trial, objective: Objective) -> str:
-    """Return one trial for people, such as "trial 3 (LR=0.1): complete, accuracy 0.91"."""
+    """Describe a trial for people, such as "trial 3 (LR=0.1), job 7: complete, accuracy 0.91"."""
     job = "" if trial.job is None else f", job {trial.job}"
     value = "" if trial.value is None else f", {words.printable(objective.metric)} {trial.value:.6g}"
     why = f": {words.printable(trial.reason)}" if trial.reason else ""
@@ -152,7 +152,7 @@ def _short(value: bool | int | float | str) -> str:
 
 
 def _state(trial: Trial, status: GetTrainingStatusResponse | None) -> str:
-    """Return the state of a trial. While its job is live, return the status of the job."""
+    """Return the state of a trial; for a submitted trial, the status of its job if this is known."""
     if trial.state == "submitted" and status is not None:
         return words.status_word(status.status)
     return trial.state

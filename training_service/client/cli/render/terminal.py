@@ -22,7 +22,7 @@ class TerminalText:
     """Removes terminal sequences and control characters from one stream of text, piece by piece.
 
     A sequence may span pieces. Line breaks and tabs stay. A carriage return, with which progress bars
-    overwrite their line, becomes a line break, so a job cannot overwrite text before its own.
+    overwrite their line, becomes a line break, so a job cannot overwrite text that others have printed.
     """
 
     def __init__(self) -> None:

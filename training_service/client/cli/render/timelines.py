@@ -1,4 +1,4 @@
-"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (Matplotlib, an extra)."""
+"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (with Matplotlib, an extra)."""
 
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,7 @@ _FILLERS: dict[Kind, str] = {"forward": "─", "backward": "═"}
 _COLORS: dict[Kind, tuple[str, str]] = {"forward": ("#4c72b0", "#a9c0e0"), "backward": ("#55a868", "#a9d8b4")}
 """The colours of each kind of pass, for even and for odd stages of a rank: in an interleaved pipeline, a
 rank has several stages."""
-_EACH_SECOND = ", each second stage"
+_EACH_SECOND = ", every second stage"
 _IDLE = "·"
 _NARROWEST = 20
 _LARGEST_HEIGHT = 40.0
@@ -47,8 +47,9 @@ def _shape(timeline: Timeline) -> str:
 
 
 def drawn(timeline: Timeline, label: str, width: int) -> str:
-    """Return the timeline as text: a row of at most `width` columns for each rank, and the meaning of the
-    signs.
+    """Return the timeline as text: a row of `width` columns for each rank, and the meaning of the signs.
+
+    If `width` is very small, rows are longer: they have at least _NARROWEST columns of signs.
     """
     idle = [f" idle {share:.1%}" for share in timeline.idle_of_ranks]
     heads = [f"rank {rank} " for rank in range(timeline.measured.ranks)]
@@ -73,7 +74,7 @@ def drawn(timeline: Timeline, label: str, width: int) -> str:
 
 
 def line(job: int, box: Box) -> str:
-    """Return job, rank, kind, stage, micro-batch, start and end in seconds, separated by tabs."""
+    """Return job, rank, kind, stage, micro-batch, and start and end in seconds, separated by tabs."""
     return "\t".join(
         map(str, (job, box.rank, box.kind, box.stage, box.micro_batch, f"{box.start:.6f}", f"{box.end:.6f}"))
     )

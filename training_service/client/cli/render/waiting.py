@@ -22,7 +22,7 @@ from training_service.client.cli.render.panels import facts_table
 def line(explained: ExplainTrainingResponse, otherwise: Fact | None = None) -> str:
     """Return the explanation as `label: value` lines. Times are in UTC.
 
-    `otherwise` is the fact to show of a job that is not in the queue.
+    `otherwise` is the fact to show for a job that is not in the queue.
     """
     found = _facts(explained, words.moment, otherwise)
     return "\n".join(f"{label.lower()}: {value}" for label, value in found)
@@ -35,7 +35,7 @@ def panel(explained: ExplainTrainingResponse, otherwise: Fact | None = None) -> 
 
 
 def not_queued(status: GetTrainingStatusResponse, more: str) -> Fact:
-    """Return how a job that is not in the queue is, or how it ended. The command `more` shows more."""
+    """Return the state of a job that is not in the queue, or how it ended. The command `more` shows more."""
     match status.status:
         case TrainingStatus.succeed:
             return "Ended", f"succeeded; see {more}"
@@ -61,7 +61,7 @@ def codes(explained: ExplainTrainingResponse) -> str:
 
 _NEVER = ("lost_capacity", "max_running")
 _BASES = {
-    "given": "by the run times that callers said",
+    "given": "by the run times that callers gave",
     "learned": "by run times of earlier attempts",
     "assumed": "some run times are assumed",
 }

@@ -57,7 +57,7 @@ def local_moment(timestamp: Timestamp) -> str:
 
 
 def seconds_between(start: Timestamp, end: datetime | Timestamp) -> float:
-    """Return the seconds between two times, at least 0, since clocks of machines may differ."""
+    """Return the seconds between two times; at least 0, because the clocks of machines may differ."""
     until = end.ToDatetime(UTC) if isinstance(end, Timestamp) else end
     return max(0.0, (until - start.ToDatetime(UTC)).total_seconds())
 
@@ -132,7 +132,7 @@ def steps(progress: Progress) -> str:
 
 
 def pace(progress: Progress, *, with_estimate: bool = True) -> str:
-    """Format the speed and, `with_estimate`, the remaining time: 12.5 steps/s, 2m 05s left."""
+    """Format the speed and, if `with_estimate`, the remaining time: 12.5 steps/s, 2m 05s left."""
     if not progress.steps_per_second:
         return ""
     speed = f"{progress.steps_per_second:.3g} steps/s"
@@ -148,7 +148,7 @@ def metrics(progress: Progress) -> str:
 
 
 def nonfinite(progress: Progress) -> str:
-    """Format the metrics that were not finite: loss is NaN since step 5."""
+    """Format the metrics that are or were not finite: loss is NaN since step 5."""
     shown = []
     for first in progress.nonfinite:
         goes_on = not math.isfinite(progress.metrics.get(first.metric, math.nan))
@@ -167,7 +167,7 @@ def number(value: float) -> str:
 
 
 def fraction_done(progress: Progress) -> float | None:
-    """Return the done share of the training (0 to 1), by steps or epochs; None if no total is known."""
+    """Return the share of the training that is done (0 to 1), by steps or epochs; None without a total."""
     for done, total in (
         (progress.step, progress.total_steps),
         (progress.epoch, progress.total_epochs),

@@ -117,5 +117,5 @@ def test_list_continues_before_a_job(training: ServerInThread, trainctl: Trainct
     first = trainctl("list", "-q", "--limit", "2")
     assert first.stdout == "5\n4\n"
     noted = trainctl("list", "--limit", "2").stderr
-    assert "--before 4 the next ones" in noted
+    assert "--before 4 shows the next jobs" in noted
     assert trainctl("list", "-q", "--before", "4").stdout == "3\n2\n1\n"

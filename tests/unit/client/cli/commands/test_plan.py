@@ -130,7 +130,8 @@ def test_a_package_adds_a_planner_with_options(trainctl: Trainctl) -> None:
     little = trainctl("plan", "mine", "-n", "2", "--device-memory", "1Ki")
     assert little.exit_code == 1
     assert (
-        "nothing fits on 2 devices of 1Ki; the smallest choice needs 3 KiB of each: SHARDS=2" in little.stderr
+        "nothing fits on 2 devices of 1Ki; the smallest choice needs 3 KiB on each device: SHARDS=2"
+        in little.stderr
     )
 
 

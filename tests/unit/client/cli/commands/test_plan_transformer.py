@@ -23,7 +23,7 @@ def planned(trainctl: Trainctl, *options: str) -> dict[str, Any]:
 def test_a_training_that_fits_one_device_stays_there_on_a_slow_network(trainctl: Trainctl) -> None:
     options = (*SMALL, *DEVICES, "-n", "8", "--per-machine", "1", "--outer-bandwidth", "125M")
     found = planned(trainctl, *options)
-    assert found["verdict"] == "The training fits one device: stay there."
+    assert found["verdict"] == "The training fits one device: use one device."
     assert "devices are 0." in found["reasons"][-1]
     assert trainctl("plan", "transformer", *options).stdout.startswith("The training fits one device")
 
@@ -45,7 +45,7 @@ def test_a_pipeline_is_explained_with_its_rule_and_the_runner_up(trainctl: Train
     assert found["verdict"] == "Use 2 devices: pipeline of 2."
     one, two = found["reasons"][:2]
     assert one.startswith("It does not fit one device: parameters, gradients and optimizer take 21")
-    assert two.startswith("A pipeline of 2 pays: T_mini = ")
+    assert two.startswith("A pipeline of 2 saves time: T_mini = ")
     best, second = found["choices"][:2]
     assert best["parameters"] | {"PIPELINE": "2", "STRATEGY": "ddp", "LAYERS": "24"} == best["parameters"]
     assert best["rejected"] is None
@@ -107,7 +107,7 @@ def test_if_nothing_fits_the_smallest_layout_is_named(trainctl: Trainctl) -> Non
         (("--device-memory", "1e30"), "memory is 1e+30; it must be from"),
         (("--outer-bandwidth", "-5G"), "--outer-bandwidth '-5G' is not a size"),
         (("-n", "0"), "--instances is 0; it must be at least 1"),
-        (("-n", "12"), "--instances 12 is not a multiple of 8 devices of a machine; set --per-machine"),
+        (("-n", "12"), "--instances 12 is not a multiple of 8 devices per machine; set --per-machine"),
         (("--batch", "0"), "batch is 0"),
         (("--width", "770"), "width 770 is not a multiple of heads 12"),
         (("--layers", "0"), "layers is 0"),
