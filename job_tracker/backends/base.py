@@ -61,11 +61,11 @@ class Observation:
         """Return the observation in which up to `most` failed ranks other than 0 count as lost, not as
         failed.
 
-        `known` are the statuses before this observation. A rank that never ran does not count as lost. If
-        rank 0 or more than `most` ranks have failed, the attempt fails. A rank that was lost just before that
-        may be the cause, so it counts as failed; ranks that were lost earlier do not. If the attempt
-        `is_over`, ranks that were already known as lost never count as failed, since the end of the attempt
-        was decided after their loss.
+        `known` are the statuses before this observation. A rank that never ran does not count as lost. The
+        attempt fails if rank 0, or more than `most` other ranks, have failed. A rank that was lost within 5 s
+        before that may be the cause, so it counts as failed; ranks that were lost earlier do not. If the
+        attempt `is_over`, ranks that were already known as lost never count as failed, because the end of the
+        attempt was decided after their loss.
         """
         if not most:
             return self
@@ -96,7 +96,7 @@ class Observation:
         A crash is not the root cause if another rank failed in another way within 5 s. A crash that names a
         lost peer is not the root cause if another rank crashed for another reason within 5 s: losing a peer
         crashes a rank, and this crash may be observed first. If a crash names a lost peer, and another rank
-        had ended earlier with exit code 0, the other rank is the cause, since it left too early.
+        had ended earlier with exit code 0, the other rank is the cause, because it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
@@ -136,7 +136,8 @@ def _left_early(
 ) -> Diagnosis | None:
     """Return the diagnosis that another rank left too early, with exit code 0; None if that is not the cause.
 
-    It can be the cause only if `failed` crashed because it lost a peer (its diagnosis is `why`).
+    `why` is the diagnosis of `failed`. Another rank can be the cause only if `failed` crashed because it lost
+    a peer.
     """
     if why.category is not Category.CRASHED or failed.ended_at is None:
         return None
@@ -236,9 +237,9 @@ class Backend(LiveLogs, Protocol):
 
         A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken. The
         later changes do not show that a group is gone, so callers must take a new snapshot from time to time.
-        END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`. It takes
-        a number of calls to the engine that does not depend on the number of groups. Intermediate changes may
-        be left out. Raises BackendUnavailable if the snapshot or later changes cannot be read.
+        END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`. The
+        number of calls to the engine for a snapshot does not depend on the number of groups. Intermediate
+        changes may be left out. Raises BackendUnavailable if the snapshot or later changes cannot be read.
         """
         ...
 
@@ -254,11 +255,11 @@ class Backend(LiveLogs, Protocol):
         ...
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the objects of stopped groups that were kept until `now` or earlier.
+        """Remove the objects of stopped groups whose `keep_until` is `now` or earlier.
 
-        The groups' logs stay. Everything of `forgotten` groups is removed at once, including their logs. A
-        sweep may be repeated. It also removes objects that other replicas have kept. Raises
-        BackendUnavailable if the engine does not answer.
+        The groups' logs stay. The objects and the logs of `forgotten` groups are removed at once. A sweep may
+        be repeated. It also removes objects that other replicas have kept. Raises BackendUnavailable if the
+        engine does not answer.
         """
         ...
 
@@ -277,9 +278,9 @@ class Inventory(Protocol):
     def machines(self) -> Machines:
         """Yield all machines with their names, then END_OF_SNAPSHOT, then each machine that changes.
 
-        None in place of a machine: it is gone. Machines whose flavor no job may use are left out.
+        None in place of a machine means that it is gone. Machines whose flavor no job may use are left out.
         Intermediate changes may be left out, too. Resources that the scheduler has given to attempts of this
-        service count as free, since the scheduler itself subtracts them. Raises BackendUnavailable if the
+        service count as free, because the scheduler itself subtracts them. Raises BackendUnavailable if the
         machines cannot be read.
         """
         ...
@@ -296,6 +297,6 @@ class RankAccess(Protocol):
         end the command, so the command has to end by itself.
 
         Raises NotPossible with the reason if the rank does not run, if the engine refuses the command, or if
-        the image lacks it. Raises BackendUnavailable if the engine does not answer.
+        the image lacks the command. Raises BackendUnavailable if the engine does not answer.
         """
         ...

@@ -4,8 +4,8 @@ The backend serves tests, trials of clients, and load tests without processes. I
 of Backend: the contract tests check it like the other backends. The groups are in a `FakeWorld`, which
 outlives the backend, as machines outlive the service.
 
-The simulated program has these parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE, FAIL_RANK (only
-this rank exits with EXIT_CODE; default all), and PRINT (a line that it prints).
+The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default
+0), FAIL_RANK (only this rank exits with EXIT_CODE; default: every rank), and PRINT (a line that it prints).
 """
 
 import asyncio

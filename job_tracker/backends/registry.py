@@ -54,9 +54,9 @@ class Surroundings:
     spool: FolderSpool
     """The spool for the logs of stopped groups, unless the backend has another place for them."""
     delegate: str = ""
-    """The queue of the cluster that decides when jobs start; empty: this service decides."""
+    """The queue in the cluster that decides when jobs start; empty: this service decides."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """The numbers of priorities, by the names of their classes."""
+    """The number of each priority, by the name of its class."""
     followed: Collection[str] = ()
     """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
@@ -78,16 +78,12 @@ class Opened:
     access: RankAccess | None = None
     """None: the backend cannot run commands where a rank runs."""
     on_save: JobObserver = ignore_job
-    """It is called with each stored change of a job, so that the backend can show the change in the
-    engine.
-    """
+    """Called with each stored change of a job, so that the backend can show the change in the engine."""
     on_waiting: WaitingObserver | None = None
-    """It is called with queued jobs whose reason for waiting has changed, to show the reason in the
-    engine.
-    """
+    """Called with queued jobs whose reason for waiting has changed, to show the reason in the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None
-    """Returns the seconds since the engine's last message; None for an engine that does not send one a
-    minute.
+    """Returns the seconds since the engine's last message; None if the engine does not send at least one
+    message a minute.
     """
 
 
@@ -101,7 +97,7 @@ class BackendPlugin(Protocol):
     settings_model: ClassVar[type[Config]]
     """The model of the backend's table of settings.
 
-    Each setting needs a default, since another backend may be the selected one.
+    Each setting needs a default, because another backend may be the selected one.
     """
     recipe_model: ClassVar[type[Config] | None] = None
     """The model of algorithms.NAME.BACKEND. None: the backend can run any algorithm."""
@@ -133,15 +129,15 @@ class BackendPlugin(Protocol):
         """Raise ValueError if the settings do not allow the cluster's queue `delegate` to decide when jobs
         start.
 
-        None: the service itself decides. `priorities` has the numbers of priorities by the names of their
-        classes. The message begins with the name of a field.
+        `delegate` is None if the service itself decides. `priorities` has the number of each priority, by the
+        name of its class. The error message begins with the name of a field.
         """
         if delegate is not None:
             raise ValueError(f"delegate: {quoted(delegate)} is not possible: this backend has no such queue")
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
-        """Return an instance of the role: the algorithm's options, merged with the options that a request has
-        sent.
+        """Return the InstanceSpec of the role: the algorithm's options, merged with the options of a request
+        (`sent`).
 
         Raises ValueError if options contradict each other.
         """
@@ -152,7 +148,7 @@ class BackendPlugin(Protocol):
         command: tuple[str, ...],  # noqa: ARG002
         sent: InstanceOptions,  # noqa: ARG002
     ) -> InstanceSpec | None:
-        """Return an instance that runs the command in a copy of uploaded files (see Surroundings.trees).
+        """Return the InstanceSpec that runs the command in a copy of uploaded files: see Surroundings.trees.
 
         None: the backend cannot run uploaded programs. Raises ValueError if options contradict each other.
         """

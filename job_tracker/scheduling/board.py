@@ -1,4 +1,4 @@
-"""The board: the input of the planner, which the leader keeps in memory."""
+"""The board: the input of the planner, which is kept in memory."""
 
 import sys
 from collections import deque
@@ -38,7 +38,7 @@ class Board:
     """The waiting and running gangs, the promises to waiting gangs, and the past usage of queues.
 
     The board follows the store: `read` updates the board from a stored job, and `remove` forgets a job that
-    neither waits nor runs. The cost of a change does not depend on the number of jobs.
+    no longer waits or runs. The cost of a change does not depend on the number of jobs.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Board:
         self._since = 0.0
         """The time at which the board began to follow the store.
 
-        The board has seen the whole wait only of jobs that were submitted later.
+        The board has not seen the whole wait of jobs that were submitted earlier.
         """
         self._forget_waiting()
 
@@ -74,7 +74,7 @@ class Board:
         self.waiting = WaitingGangs()
         self._work = WaitingWork()
         self._unknown: dict[Kind, set[int]] = {}
-        """The waiting jobs of unknown duration."""
+        """The waiting jobs of unknown duration, by kind."""
         self._kinds: dict[int, Kind] = {}
         """The kinds of these jobs."""
         self._new: deque[int] = deque(maxlen=KEPT)
@@ -91,10 +91,10 @@ class Board:
         self._since = now
 
     def advance(self, now: float) -> None:
-        """Bring the usage of all queues to this time.
+        """Bring the usage of queues up to the time `now`.
 
-        The usage of idle queues only decays. This usage is updated once in a half-life, so that the notes of
-        idle queues seldom change.
+        If a queue has no running gangs, its usage only decays. Such usage is updated once in a half-life, so
+        that the notes of idle queues seldom change.
         """
         held = self.running.held()
         for queue, usage in list(self.usage.items()):
@@ -102,7 +102,7 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return the past usage by queue. Usage that has decayed to nothing is forgotten."""
+        """Return the past usage by queue, without idle queues whose usage has decayed to almost nothing."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]
@@ -124,8 +124,9 @@ class Board:
     def read(self, job: Job, now: float) -> None:
         """Update the board from a stored job.
 
-        The first read of a running job adds its usage since its start. So a new leader has to read jobs in
-        the order of their starts.
+        The first read of a running job brings the usage of its queue up to the job's start, and counts the
+        job from then on. So a new leader has to read jobs in the order of their starts: otherwise, it would
+        lose usage.
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
@@ -146,9 +147,9 @@ class Board:
             self.remove(job.id, now)
 
     def follow_gate(self, job: Job) -> bool:
-        """Note whether a job waits in the cluster's own queue.
+        """Note whether a job waits in the cluster's own queue, or was not launched yet.
 
-        Return whether the job has left that queue since the last call.
+        Return whether this was so at the last call, and is no longer so.
         """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated
@@ -163,9 +164,9 @@ class Board:
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:
-        """Learn from the job's attempt that has ended.
+        """Learn the run time of the job's last attempt, which has ended.
 
-        With its run time, the unknown durations of some waiting jobs may become known.
+        With it, the unknown durations of some waiting jobs may become known.
         """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
@@ -208,7 +209,7 @@ class Board:
     def snapshot(self, *, is_open: bool) -> Snapshot:
         """Return the snapshot for the planner. `is_open` says whether jobs may start now.
 
-        It shares the collections of the board, so it is valid until the next change of the board.
+        The snapshot shares the collections of the board, so it is valid until the next change of the board.
         """
         flavors, queues = self._pool()
         return Snapshot(
@@ -243,7 +244,7 @@ class Board:
     def _unknown_place(self) -> Allocation:
         """Return the allocation to assume for a running job without a stored allocation.
 
-        An earlier version launched such a job, or it was launched after the backup that was restored.
+        Such a job was launched by an earlier version, or after the backup from which the store was restored.
         """
         names = [flavor.name for flavor in self._pool()[0]]
         return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])
@@ -286,7 +287,7 @@ class Board:
             self._gated.discard(job_id)
 
     def _advance(self, queue: str, now: float) -> None:
-        """Bring the usage of a queue to this time."""
+        """Bring the usage of a queue up to the time `now`."""
         if (known := self.usage.get(queue)) is not None:
             held = self.running.held().get(queue, {})
             rates = {flavor: each.amounts for flavor, each in held.items()}
@@ -298,9 +299,7 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at the time `now`: the past usage has decayed, and the use at `rates` since then is
-    added.
-    """
+    """Return the usage at the time `now`: the decayed past usage, and the use at `rates` since then."""
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

@@ -25,7 +25,7 @@ class Slot:
 
 NEVER = Slot(math.inf)
 Use: TypeAlias = tuple[tuple[Part, ...], float, float]
-"""Parts of a gang that are in use, the start of the use, and its length."""
+"""Parts of a gang that are in use, the start of the use, and its length in seconds."""
 _MOST_ROOMS = 64
 
 
@@ -142,6 +142,8 @@ class FlavorCapacity:
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
         """Return whether enough is left for the `promised` uses if the parts are used from now on for
         `length` seconds.
+
+        Only the free resources of all machines together are compared.
         """
         rest = self._all.copy()
         for others, at, other_length in promised:
@@ -174,7 +176,10 @@ class FlavorCapacity:
                 rooms[name] = Room(self._open[name], self._node(name).lowest(first, last))
 
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
-        """Subtract the resources of a running gang from now until `until`. With sign -1, give them back."""
+        """Subtract what a running gang holds from the free resources, from `now` to `until`.
+
+        With sign -1, add it.
+        """
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
@@ -190,9 +195,9 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Subtract the needs of the parts from now on, for ever.
+        """Subtract the needs of the parts from the free resources, from now on for ever.
 
-        Needs that are not free now are subtracted from resources that become free later.
+        If less is free now, the rest is subtracted from resources that become free later.
         """
         self._all.take(self._need(parts), now, math.inf)
 

@@ -1,4 +1,4 @@
-"""Changes of a snapshot that a remedy proposes: of a waiting job, of its queue, or of the capacity."""
+"""The changes that a remedy proposes: to a waiting job, to its queue, or to the capacity."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,12 +30,12 @@ class Change(Protocol):
         ...
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
-        """Return the snapshot as it is after the change, which is made for this gang."""
+        """Return the snapshot after this change, which is made for `gang`."""
         ...
 
 
 def applied(snapshot: Snapshot, gang: Gang, changes: Iterable[Change]) -> Snapshot:
-    """Return the snapshot as it is after all changes, one after the other."""
+    """Return the snapshot after all changes, one after the other."""
     for change in changes:
         snapshot = change.of(snapshot, snapshot.waiting.get(gang.job_id) or gang)
     return snapshot
@@ -152,7 +152,7 @@ class MoreQuota:
 
     queue: str
     needs: Resources | None
-    """The additional amount of each resource, in units of the model.
+    """The additional amount of each resource, in units of the model; it is multiplied by `times`.
 
     None: the whole unused quota of other queues.
     """
@@ -161,7 +161,7 @@ class MoreQuota:
     @property
     def text(self) -> str:
         if self.needs is None:
-            return f"Remove the bounds of what the queue {self.queue} may borrow."
+            return f"Remove the limits on what the queue {self.queue} may borrow."
         more = listed_amounts({name: amount * self.times for name, amount in self.needs.items()})
         return f"Let the queue {self.queue} borrow {more} more."
 
@@ -188,9 +188,9 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """The amounts of the addition that jobs before this one take.
+    """The part of the addition that is meant for other waiting jobs and for guarantees.
 
-    The advice does not name these amounts, since the caller may not know of these jobs.
+    The advice does not name these amounts, since the caller may not know of the other jobs.
     """
 
     @classmethod
@@ -220,7 +220,7 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # One large machine with the needs of all jobs is added, since the machines of each job are not
+        # One large machine for the needs of all jobs is added. The machines that each job needs are not
         # computed.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
@@ -231,10 +231,10 @@ class MoreCapacity:
         if self.machines:
             own = [node for node in self.machines if not self.for_others or node is not self.machines[-1]]
             kinds = " or ".join(sorted({_described(node) for node in own}))
-            others = ", and what the jobs before it need" if self.for_others else ""
+            others = ", and machines for the jobs ahead of this one" if self.for_others else ""
             return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others}."
         more = {name: amount - self.for_others.get(name, 0) for name, amount in self.more.items()}
-        others = ", and by what the jobs before it need" if self.for_others else ""
+        others = ", and by the needs of the jobs ahead of this one" if self.for_others else ""
         return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(more)}{others}."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
@@ -265,8 +265,8 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All added machines are assumed to be near each other. If the job asks for instances apart, the
-        # machines are assumed to be apart.
+        # All added machines are assumed to be in the same place of each kind. But if the instances are to be
+        # apart, each machine has its own place of this kind, and of each smaller kind.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place

@@ -12,8 +12,8 @@ from job_tracker.scheduling.model import Admit, Allocation, Plan, Promise, Reaso
 
 
 def launches(snapshot: Snapshot, most: int) -> Plan:
-    """Return the plan with the jobs to launch, so that `most` jobs of each queue wait in the cluster's own
-    queue.
+    """Return the plan with the jobs to launch, so that at most `most` jobs of each queue wait in the
+    cluster's own queue.
     """
     there = Counter(snapshot.running[job_id].gang.queue for job_id in snapshot.gated)
     admitted: list[Admit] = []

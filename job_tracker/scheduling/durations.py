@@ -22,7 +22,7 @@ ENOUGH: Final = 10
 tenth.
 """
 LEAST: Final = 3
-"""With fewer run times than this in all keys, the duration is unknown."""
+"""A key with fewer run times than this is not used."""
 MOST_SECONDS: Final = 1e10
 _MEDIAN: Final = 0.5
 _HIGH: Final = 0.9
@@ -30,7 +30,7 @@ _HIGH: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The properties by which attempts are alike: they probably run for about the same time."""
+    """The properties by which attempts are compared: attempts of one kind probably run for similar times."""
 
     project: str
     algorithm: str
@@ -74,8 +74,9 @@ class RunTimes:
     ) -> Expected | None:
         """Return the expected run time of an attempt of this kind; None if it is unknown.
 
-        `given` is the time that the caller states. It replaces the median, but the high estimate may still
-        come from earlier attempts. No attempt runs longer than its deadline.
+        `given` is the time that the caller states, in seconds. It replaces the median, but the high estimate
+        may still come from earlier attempts. No estimate is longer than the deadline. If only the deadline is
+        known, it is the estimate.
         """
         found = self._learned(kind)
         if given is not None:
@@ -96,7 +97,10 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by the run times in a text. If the text is invalid, return False."""
+        """Replace the run times of a key by those in a text.
+
+        If the text is invalid, change nothing and return False.
+        """
         times = _parsed(text)
         if times is None:
             return False
@@ -141,7 +145,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _rounded(seconds: float) -> float:
-    """Return the seconds with four digits, so that texts are small."""
+    """Return the seconds with four significant digits, so that texts are short."""
     return float(f"{seconds:.4g}")
 
 

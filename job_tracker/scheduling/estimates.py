@@ -17,7 +17,7 @@ class Basis(StrEnum):
     LEARNED = "learned"
     """The estimate also uses run times of earlier attempts."""
     ASSUMED = "assumed"
-    """The estimate also uses an assumed run time, since that of a job ahead of this one is unknown."""
+    """The estimate also uses an assumed run time, since the run time of a job ahead is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ def estimates(
     promises: Mapping[int, Promise],
     job_ids: Iterable[int] | None = None,
 ) -> dict[int, Estimate]:
-    """Return the expected starts of the waiting jobs `job_ids`, by job; None: of all waiting jobs.
+    """Return the expected starts by job, for the waiting jobs `job_ids`; if it is None, for all waiting jobs.
 
-    No estimate is later than the promised start of its job. The work ahead of all of them is computed in one
-    go.
+    No estimate is later than the promised start of its job. The work ahead of the jobs is computed for all
+    jobs together.
     """
     if job_ids is None:
         waiting = snapshot.waiting

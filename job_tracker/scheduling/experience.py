@@ -11,7 +11,7 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The number of the most recently ended jobs from which a new leader learns run times."""
+"""The number of ended jobs from which a new leader learns run times: those that were submitted last."""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3
@@ -53,15 +53,15 @@ class Experience:
     def ended(self, job: Job) -> None:
         """Learn the run time of the job's last attempt, which has ended.
 
-        If it was stopped early, learn nothing.
+        If it was preempted, resized or evicted, learn nothing.
         """
         if not job.history or not job.history[-1].is_uncounted:
             self._add(job, list(run_times(job))[-1:])
 
     async def read(self, store: _Store) -> None:
-        """Learn the run times of the jobs that ended last.
+        """Learn the run times of the MOST_HISTORY ended jobs that were submitted last.
 
-        The cost does not grow with the number of ended jobs.
+        The cost does not grow with the number of all ended jobs.
         """
         found: list[Job] = []
         before: int | None = None
@@ -96,11 +96,11 @@ class Experience:
 
 
 def kind_of(spec: JobSpec) -> Kind:
-    """Return the key of attempts that are likely alike: project, algorithm or program, and size."""
+    """Return the kind of a job's attempts: project, algorithm or program, and size."""
     algorithm = spec.algorithm
     if spec.program is not None:
-        # All programs have the same algorithm. The run times of other projects' programs are not used, even
-        # if the command is the same.
+        # All programs have the same algorithm, so the project and the beginning of the command are added to
+        # it. Run times of other projects' programs are not used, even if the command is the same.
         command = spec.group.trainers.command[:_PROGRAM_WORDS]
         algorithm = " ".join((algorithm, spec.project, *command))
     return Kind(spec.project, algorithm, spec.instances)
@@ -109,7 +109,7 @@ def kind_of(spec: JobSpec) -> Kind:
 def run_times(job: Job) -> Iterator[float]:
     """Yield the seconds for which the attempts of a job held their machines.
 
-    Only attempts whose master has run count. Preempted or evicted attempts do not count.
+    Only ended attempts whose master has run count. Preempted, resized or evicted attempts do not count.
     """
     admitted: Move | None = None
     has_run = False

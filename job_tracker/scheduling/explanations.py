@@ -45,13 +45,17 @@ class Situation:
     def estimate(self, job_id: int) -> Estimate | None:
         """Return when a job is expected to start.
 
-        None: the job does not wait, or cannot start with the present capacity and queues.
+        None: the job does not wait, cannot start with the present capacity and queues, or starts when the
+        cluster's own queue decides.
         """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """The expected starts of the waiting jobs that can start with the present capacity and queues."""
+        """The expected starts of the waiting jobs that can start with the present capacity and queues.
+
+        Empty if the cluster's own queue decides when jobs start.
+        """
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -78,7 +82,7 @@ class Situation:
 
     @cached_property
     def _first_reasons(self) -> dict[str, Reason]:
-        """The binding reason of the first waiting job with a reservation, by queue."""
+        """For each queue, the binding reason of its first waiting job with a reservation."""
         found: dict[str, Reason] = {}
         for reserve in self.plan.reserved:
             gang = self.snapshot.waiting.get(reserve.job_id)
@@ -107,7 +111,8 @@ class Explanation:
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
-    """The expected start. None: the job cannot start with the present capacity and queues."""
+    """The expected start. None: the job cannot start with the present capacity and queues, or the cluster's
+    own queue decides."""
     remedy: Remedy
     reserve: Reserve | None = None
     """The job's reservation; None if it has none."""
@@ -123,7 +128,7 @@ def explain(
     """Return the known facts about why a job waits. Raises KeyError if it does not wait.
 
     `priorities` has the numbers of the priorities that jobs may ask for, by class; None: any number. After
-    the time `until` of the monotonic clock, no smaller remedy is searched for.
+    the time `until` of the monotonic clock, only the largest remedy is still tried.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)

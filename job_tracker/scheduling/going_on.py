@@ -13,9 +13,9 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""The number of seconds after the decision within which the next attempt may begin.
+"""The planned seconds from the decision to stop an attempt until the next attempt begins.
 
-Even if the attempt begins that late, it must not delay a promise.
+Even if it begins that late, it must not delay a promise.
 """
 
 
@@ -23,7 +23,7 @@ class Kept:
     """The capacity that one pass keeps for jobs that continue in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
-        """`soon_gone` has the running gangs.
+        """`soon_gone` has the running gangs, as the function `soon_gone` returns them.
 
         In it, gangs that are being stopped are planned to end at once.
         """
@@ -33,15 +33,15 @@ class Kept:
         self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
         """The time at which all jobs that are being stopped are planned to be gone.
 
-        0: no job is being stopped.
+        0: no job is being stopped, or no waiting job has a claim.
         """
         self._waiting = dict(snapshot.going_on)
-        """The stopped jobs that continue in another size and have not yet started again in this pass."""
+        """The stopped jobs that continue in another size, and that this pass has not considered yet."""
         self._claims = dict.fromkeys(snapshot.claims)
-        """The jobs with claims that are still to start in this pass."""
+        """The jobs with claims that this pass has not considered yet."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which stopped jobs continue.
+        """Reserve the capacity with which the jobs that are being stopped continue.
 
         Their present capacity is reserved from their end, and additional capacity from now on.
         """
@@ -85,7 +85,7 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Note that the gang starts now, so that no more capacity is kept for it.
+        """Note that the pass considers the gang now, so that no more capacity is kept for it.
 
         Return the size in which it continues; None if it does not continue in another size.
         """
@@ -93,7 +93,10 @@ class Kept:
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the queue and the future use of each stopped job that is still to start in another size."""
+        """Yield the queue and the future use of each stopped job that is to continue in another size.
+
+        Only jobs that may use the flavor, and that this pass has not considered yet, are included.
+        """
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
             if gang is not None and size.flavor in ("", flavor):
@@ -101,9 +104,9 @@ class Kept:
                 yield gang.queue, (parts, self._now, planned_length(gang.expected))
 
     def in_order(self) -> list[int]:
-        """Return the jobs with claims in the order in which they start.
+        """Return the jobs with claims in the order in which the pass considers them.
 
-        Jobs that cannot start yet come last.
+        Jobs for which others are still being stopped come last.
         """
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
@@ -111,7 +114,8 @@ class Kept:
         """Return the slot of a stopped gang in its new size, after the end of all jobs that are being
         stopped.
 
-        None: the gang need not wait for the end of these jobs, or does not fit even after it.
+        None: the gang does not continue in another size, no job is being stopped, or the gang fits now, or
+        not even then.
         """
         if goes_on is None or not self._leave_at:
             return None
@@ -121,7 +125,7 @@ class Kept:
         return flavor.fits_at(parts, length, self._leave_at)
 
     def is_to_come(self, job_id: int) -> bool:
-        """Return whether a gang with a claim is still to start in this pass."""
+        """Return whether the job has a claim, and this pass has not considered it yet."""
         return job_id in self._claims
 
     def gone_at(self, job_id: int) -> float | None:

@@ -29,7 +29,7 @@ class Growth:
         """Return the largest number of trainers with which a gang can start, and the slot for it.
 
         `slot` has room for the smallest number of trainers. `promised` yields the promised uses of other
-        gangs on the flavor, by queue.
+        gangs on the flavor, each with its queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:
@@ -78,8 +78,9 @@ class Growth:
     def _leaves_quotas(
         self, gang: Gang, flavor: str, trainers: int, others: Iterable[tuple[str, Resources]]
     ) -> bool:
-        """Return whether the quotas leave enough for the uses `others`, by queue, if the gang has this
-        many trainers.
+        """Return whether the quotas leave enough for `others` if the gang has this many trainers.
+
+        `others` has the queue and the needs of each other use.
         """
         uses = [(gang.queue, total(with_trainers(gang.parts, trainers))), *others]
         counted: list[tuple[str, Resources]] = []

@@ -19,7 +19,7 @@ _SECONDS: Final = 1.0
 
 
 class Stakes(Mapping[int, Stake]):
-    """The stakes by job. The cost of finding the gangs that are being stopped does not depend on the others.
+    """The stakes by job. The gangs that are being stopped are found without a search through all stakes.
 
     Two objects may share their stakes; see `without`.
     """
@@ -70,7 +70,7 @@ class Stakes(Mapping[int, Stake]):
 
 
 class SoonGone(Gangs):
-    """The running gangs, of which some are planned to end at other times.
+    """The running gangs, with changed planned ends for some of them.
 
     The cost of making this object depends only on the number of these gangs. It is valid until the running
     gangs change.
@@ -94,7 +94,7 @@ class SoonGone(Gangs):
         return self._running.on_machines(flavor)
 
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return the amounts that are given back, with the other ends of some gangs."""
+        """Return the amounts that gangs are planned to give back, by time, with the changed ends."""
         returned = self._running.returned(flavor, now)
         changed = [run for run in self._changed.values() if run.allocation.flavor == flavor]
         if not changed:
@@ -124,7 +124,7 @@ class SoonGone(Gangs):
 
 
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return the snapshot without the stops that may never end: the gangs that they stop count as running on.
+    """Return the snapshot without the stops that may never end: their gangs count as if they ran on.
 
     These gangs get no stake, so they are not stopped again. The waiting jobs for which they were stopped lose
     their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
@@ -171,8 +171,8 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 def soon_gone(snapshot: Snapshot, now: float) -> Gangs:
     """Return the running gangs.
 
-    Gangs that are being stopped are changed so that their planned end is at once. If there are no claims,
-    only those of them that continue in another size are changed.
+    The gangs that are being stopped are planned to end at once. But if there are no claims, this applies only
+    to those that continue in another size.
     """
     changed = []
     for run in leaving_of(snapshot):

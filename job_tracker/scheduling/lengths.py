@@ -17,7 +17,7 @@ def planned_length(expected: Expected | None) -> float:
 
 
 def planned_end(run: Running, now: float) -> float:
-    """Return when a running gang is planned to end, later than now.
+    """Return the time, later than now, at which a running gang is planned to end.
 
     If a gang runs longer than planned, its planned length is doubled until the end is later than now.
     """
@@ -30,7 +30,8 @@ def planned_end(run: Running, now: float) -> float:
 def remaining(run: Running, now: float) -> float:
     """Return the seconds for which a gang is expected to continue.
 
-    If the expected time is unknown, return the time that the gang has run so far.
+    If the gang has run longer than the expected median, the high estimate counts instead. If it has run
+    longer than this, too, or if the run time is unknown, return the time that it has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

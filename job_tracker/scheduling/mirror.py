@@ -1,6 +1,6 @@
 """A copy of the queue in a replica's memory, from which the replica answers questions.
 
-The leader needs no copy, since it has a board.
+The leader has such a copy, too: the board of its tracker does not answer questions.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _FRESH_TIMES: Final = 4
 An answer may always be `_FRESH_SECONDS` old.
 """
 _SHOWN_SECONDS: Final = 5.0
-"""The largest age of the outlooks in statuses, in seconds."""
+"""If the outlooks in statuses are older than this number of seconds, they are computed again."""
 _PATIENCE_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 60.0
 """After this many seconds without a question, the copy is dropped."""
@@ -53,21 +53,22 @@ class _Store(JobStore, QueueView, SchedulingStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The facts about a job that answers need and the planner does not."""
+    """The facts about a job that answers need, and that the planner does not need."""
 
     name: str
     project: str
     submitted_by: str
     submitted_at: datetime
     why_again: str = ""
-    """The reason why a job was stopped and therefore waits again, in a text for members of its project."""
+    """Why the job was stopped and waits again, as a text for members of its project. Empty: it was not
+    stopped."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """An answer for statuses: the reasons why a job waits, and when it may start."""
+    """An answer for statuses: the binding reason why a job waits, and when the job may start."""
 
     reason: Reason
     estimate: Estimate | None
@@ -142,8 +143,9 @@ class Mirror:
     async def outlook_of(self, job_id: int) -> Outlook | None:
         """Return why a job waits.
 
-        The answer is at most a few seconds old. None: the reason is not known yet. The call is quick: only
-        the first question after a while waits for the copy, and only briefly.
+        If the answers are older than a few seconds, they are computed again in the background, and this call
+        still returns an old answer, which may be a minute old. None: the reason is unknown. The call is
+        quick: only the first question after a minute waits for the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:
@@ -164,7 +166,7 @@ class Mirror:
         try:
             self._outlooks = await self.ask(_outlooks)
         except TrackerError:
-            self._outlooks = {}  # Statuses then lack estimates. Other calls report the store's error.
+            self._outlooks = {}  # Statuses then lack reasons. Other calls report the store's error.
         self._outlooks_at = asyncio.get_running_loop().time()
 
     async def _look(self) -> Seen:

@@ -1,7 +1,8 @@
 """The input and the decisions of the planner. This module has only values: no clock, and no input or output.
 
-Times are Unix seconds, durations are seconds. Resources are whole numbers by name: `instances` always counts;
-`cpu` is in thousandths, `memory` and `ephemeral-storage` in bytes, and others in units.
+Times are Unix seconds, durations are seconds. Amounts of resources are whole numbers, by the name of the
+resource: `cpu` is in thousandths, `memory` and `ephemeral-storage` are in bytes, and others in units. Each
+instance takes 1 of the resource `instances`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,15 +32,15 @@ class Node:
     """False: jobs on the machine continue to run, but no further jobs start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """The location of the machine: the name of its place of each kind, as far as known."""
+    """The location of the machine: the name of its place, by kind of place. Unknown ones are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
     """A kind of machine.
 
-    If the capacity does not name a resource, the resource is not limited. But if the capacity follows the
-    machines, they have none of a resource that is not named.
+    A resource that the capacity does not name is not limited. But if the capacity follows the machines, there
+    is none of such a resource.
     """
 
     name: str
@@ -52,14 +53,14 @@ class Flavor:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all machines of the flavor have."""
     is_followed: bool = False
-    """Whether the capacity is the capacity of the machines.
+    """Whether the capacity follows the machines: it is their capacity as the engine reports it.
 
     Such a capacity may change at any time, even to nothing.
     """
     is_known: bool = True
     """False: the flavor's machines have not been read yet.
 
-    No job starts on the flavor, and no job is refused.
+    No job starts on the flavor, and no job that may run on it is refused because of its size.
     """
 
 
@@ -70,7 +71,7 @@ class Limit:
     nominal: int
     """The amount that is guaranteed to the queue."""
     borrow: int | None = None
-    """The amount beyond its quota that the queue may borrow from unused quotas of its siblings. None: any
+    """The amount beyond its quota that the queue may borrow, as long as other queues do not use it. None: any
     amount."""
     lend: int | None = None
     """The amount of the queue's unused quota that other queues may use. None: all of it."""
@@ -78,19 +79,18 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """The conditions under which jobs of a queue stop others, and are stopped for others."""
+    """The conditions under which jobs of a queue stop other jobs, and are stopped for other jobs."""
 
     by_priority: bool = False
-    """Whether waiting jobs of the queue stop running jobs of the queue that have a lower priority."""
+    """Whether the queue's waiting jobs stop its running jobs of lower priorities."""
     reclaim: bool = True
-    """Whether the queue's waiting jobs that fit in its quota stop jobs of queues that exceed their own
-    quota."""
+    """Whether waiting jobs that fit in the queue's quota stop jobs of queues that exceed their own quotas."""
     min_runtime: float = 0.0
-    """The time in seconds for which the queue's attempts run before they may be stopped."""
+    """The seconds for which the queue's attempts run before they may be stopped for other jobs."""
     max_preemptions: int = 10
-    """The number of times that a job of the queue may be stopped."""
+    """The number of times that a job of the queue may be stopped for other jobs."""
     protected: int | None = None
-    """The queue's jobs with this priority or a higher one are never stopped.
+    """The queue's jobs with this priority or a higher one are never stopped for other jobs.
 
     None: no job is protected by its priority.
     """
@@ -117,9 +117,9 @@ class Queue:
     max_queued: int | None = None
     max_priority: int | None = None
     """The highest priority that a job of the queue may ask for. None: no limit."""
-    preemption: PreemptionRules = PreemptionRules()  # a queue never changes
+    preemption: PreemptionRules = PreemptionRules()  # it never changes, so all queues may share it
     project: str = ""
-    """The only project whose jobs may wait in the queue or below it. Empty: several projects, or all."""
+    """The only project that may use the queue. Empty: several projects may use it, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +129,9 @@ class Where:
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
     near: Place | None = None
-    """The kind of place that all instances of the gang are to share. None: no wish."""
+    """All instances of the gang are to run in the same place of this kind. None: no such wish."""
     apart: Place | None = None
-    """The kind of place of which each instance is to have its own. None: no wish."""
+    """Each instance is to run in a different place of this kind. None: no such wish."""
     strict: bool = False
     """Whether `near` and `apart` are conditions. Otherwise, they are preferences."""
 
@@ -146,7 +146,10 @@ class Part:
     count: int
     each: Resources
     where: Where = ANYWHERE
-    """The placement. The placement of a gang's first part applies to the whole gang."""
+    """The machines on which these instances may run.
+
+    In a gang, `near`, `apart` and `strict` of the first part apply to all parts.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +165,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """The instances of a waiting job, which start all at once or not at all."""
+    """The instances of a job, which start all at once or not at all."""
 
     job_id: int
     """The job's id.
@@ -211,7 +214,8 @@ class Stake:
     leaves_for: int | None = None
     """The id of the waiting job for which this job is being stopped.
 
-    0: this job is to continue with more instances. None: neither is the case.
+    0: this job is being stopped to continue with more instances. None: it is not being stopped, or it is
+    stopped for another reason.
     """
     goes_on: int = 0
     """The number of trainers with which the job continues at once after its stop. 0: the job waits for its
@@ -232,14 +236,16 @@ class GoingOn:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A reservation that was made earlier. The promised start is moved later only if facts have changed."""
+    """The start that a waiting job has been promised. It is put off only if the facts have changed."""
 
     at: float
     """The promised start. Infinite: no start can be promised."""
     flavor: str
     overtaken: int = 0
-    """The number of jobs that have started, or were promised a start, while no start could be promised to
-    this job. After the start of this job was put off, later starts of jobs of its own queue count, too.
+    """The number of jobs that have overtaken this job.
+
+    A job overtakes this job if it starts, or is promised a start, while no start can be promised to this job.
+    Once the promised start of this job was put off, jobs of its queue that start before it count, too.
     """
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
@@ -247,7 +253,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The decayed past usage of a queue at one time, by flavor and resource, in units times seconds."""
+    """The decayed past usage of a queue at one time, by flavor and resource: amounts times seconds."""
 
     at: float
     amounts: Mapping[str, Mapping[str, float]]
@@ -285,9 +291,9 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """The past usage by queue, up to a time.
+    """The past usage of each queue, up to the time of its Usage.
 
-    After that time, the usage of a queue is what its running gangs hold.
+    After that time, the queue has used what its running gangs hold.
     """
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """The promises by job."""
@@ -303,10 +309,10 @@ class Snapshot:
     preempted: AbstractSet[int] = frozenset()
     """The waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
-    """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
+    """Jobs in LAUNCHING that were not launched yet, or whose groups wait in the cluster's own queue."""
     is_open: bool = True
-    """Whether jobs may start now. False, for example, if this machine has no room. Reservations are made
-    even then."""
+    """Whether jobs may start now. False: the machine of the service has no room for launches. Reservations
+    are made even then."""
 
 
 class Reason(StrEnum):
@@ -323,17 +329,15 @@ class Reason(StrEnum):
     KEPT = "kept"
     """The free capacity is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
-    """The job's queue runs as many jobs as it may."""
+    """The job's queue, or a parent of the queue, runs as many jobs as it may."""
     ORDER = "order"
-    """Jobs before this one in its queue wait, too."""
+    """Jobs ahead of this job in its queue wait, too."""
     SHARE = "share"
     """Queues that have used less in proportion to their weight go first."""
     RESERVED = "reserved"
     """The job would delay another job with an earlier reservation."""
     UNKNOWN_LENGTH = "unknown_length"
-    """The job's duration is unknown, and the largest allowed number of such jobs has overtaken the first
-    waiting job.
-    """
+    """The job's duration is unknown, and the first waiting job has been overtaken as often as is allowed."""
     UNKNOWN_CAPACITY = "unknown_capacity"
     """The machines on which the job may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
@@ -345,7 +349,7 @@ class Reason(StrEnum):
     DELEGATED = "delegated"
     """The cluster's own queue decides when the job starts."""
     PENDING = "pending"
-    """The job was submitted a moment ago, and the next pass decides about it."""
+    """The next pass decides about the job, for example because it was submitted a moment ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +395,7 @@ class Reserve:
     reasons: tuple[Reason, ...]
     """The reasons, the binding one first."""
     moved_because: str = ""
-    """The reason why the promised start is later than before, in one sentence. Empty: the start is not
-    later."""
+    """A sentence that says why the promised start is later than before. Empty: it is not later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +409,7 @@ class Plan:
     preempted: tuple[Preempt, ...] = ()
     """The jobs that are stopped for others, or to continue in another size."""
     next_at: float | None = None
-    """The time at which another job may become able to start without any other change. None: there is no
-    such time."""
+    """The time at which another job may be able to start even if nothing changes until then. None: there is
+    no such time."""
     is_delegated: bool = False
-    """Whether the admitted jobs start when the cluster's own queue lets them."""
+    """Whether the cluster's own queue decides when the admitted jobs start."""

@@ -35,7 +35,7 @@ WAITING: Final = "waiting"
 WAITS: Final = "waits"
 """The kind of the note about learned waits, which has a single key."""
 CLAIMS: Final = "claims"
-"""The kind of the notes about claims of waiting jobs. Their keys are the jobs that were stopped for them."""
+"""The kind of the notes about claims. Each key is a job that was stopped for a waiting job."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
 """Stands for a text while it is unknown which text the store has."""
@@ -66,7 +66,10 @@ class NoteKeeper:
         self._histories = (self._queues, self._projects)
 
     async def restore(self, board: Board) -> None:
-        """Set the board's usage, promises and waits from the notes, before the board reads any job."""
+        """Set the board's usage, promises and waits from the notes, before the board reads any job.
+
+        Restore the history of use, too.
+        """
         for history in self._histories:
             history.restore(await self._store.scheduling_notes(history.kind), self._clock())
         if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
@@ -87,8 +90,8 @@ class NoteKeeper:
     async def restore_claims(self, board: Board) -> None:
         """Add the noted claims to the board, after the board has read the jobs.
 
-        A claim is noted before a job leaves that was stopped for it. So no claim is missed, even if this job
-        leaves while jobs are read.
+        If a job is stopped for a claim, the claim is noted before that job leaves. So no claim is missed,
+        even if the job leaves while jobs are read.
         """
         texts = await self._store.scheduling_notes(CLAIMS)
         self._kept |= {(CLAIMS, key): text for key, text in texts.items()}
@@ -114,8 +117,9 @@ class NoteKeeper:
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
-        """Write the changed notes in one transaction; those about usage and learned waits only
-        `with_usage`.
+        """Write the changed notes in one transaction.
+
+        Notes about usage, learned waits and the history of use are written only if `with_usage` is true.
         """
         async with self._writing:
             await self._write(board, with_usage=with_usage)
@@ -216,7 +220,7 @@ def _text_of_claim(claim: Claim) -> str:
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    # `dump_json` cannot write infinity, which stands for a start that cannot be promised. So it is not used.
+    # `dump_json` is not used: it cannot write infinity, which stands for a start that cannot be promised.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 

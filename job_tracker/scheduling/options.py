@@ -13,19 +13,19 @@ class PlannerOptions:
     """The limits of the planner, and its weights for the past and current use of a queue."""
 
     reservations: int = 100
-    """The number of waiting jobs that hold a reservation."""
+    """The largest number of waiting jobs that hold a reservation."""
     overtake_limit: int = 8
     """The number of jobs that may overtake the first waiting job while no start can be promised to it.
 
-    A job overtakes another if it starts, or is promised a start, before that one. If a job's promised start
-    is put off repeatedly, at most the same number of jobs of its own queue may overtake it.
+    A job overtakes another job if it starts, or is promised a start, before the other job. Once the promised
+    start of a job was put off, at most this number of jobs of its own queue may overtake it.
     """
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
     """The seconds for which the present use of a queue counts in addition to its past usage."""
     scan: int = 5_000
-    """The number of waiting jobs that a pass considers."""
+    """The number of waiting jobs that a pass considers without starting them."""
     delegated: int | None = None
-    """The number of launched jobs of each queue that may wait in the cluster's own queue, if that queue
-    decides when jobs start. None: this service decides."""
+    """The number of jobs of each queue that may wait in the cluster's own queue, if that queue decides when
+    jobs start. None: this service decides."""

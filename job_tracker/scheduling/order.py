@@ -18,11 +18,13 @@ the garbage collector.
 
 
 class Order:
-    """Yields the waiting gangs: first those within a guaranteed quota, then those of the node with the least
-    share.
+    """Yields the waiting gangs in the order of their turns.
 
-    In a queue, gangs with a promise go first, in the order of their promises. However, a gang goes before all
-    gangs of lower priorities, even if they have promises.
+    Among nodes of the tree with the same parent, those whose next gang fits in their guaranteed quota go
+    first, then the node with the least share.
+
+    In a queue, gangs with a promise go first, in the order of their promises. However, a gang that no pass
+    has considered yet goes before all gangs of lower priorities, even if they have promises.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
@@ -150,7 +152,7 @@ class Order:
         yield from (gang for gang in self._snapshot.waiting.in_order(queue) if gang.job_id not in seen)
 
     def _higher(self, queue: str, priority: int) -> Iterator[Gang]:
-        """Yield the gangs of the queue that have a priority above `priority` and no promise yet."""
+        """Yield the gangs of the queue that have a higher priority and that no pass has considered yet."""
         for gang in self._snapshot.waiting.in_order(queue):
             if gang.priority <= priority:
                 return
@@ -158,4 +160,4 @@ class Order:
             if promise is None:
                 yield gang
             elif promise.at == math.inf:
-                return  # It was considered when the gangs of lower priorities got their promises.
+                return  # This gang was considered when the gangs of lower priorities got their promises.

@@ -65,7 +65,7 @@ class Overtaking:
             self._counted[blocker.job_id] = blocker
 
     def is_full(self, blockers: Iterable[Blocker]) -> bool:
-        """Return whether one of these jobs may not be overtaken by another job."""
+        """Return whether one of these jobs has been overtaken as often as is allowed."""
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
@@ -74,7 +74,7 @@ class Overtaking:
         return all(each is not None and self.is_full([each]) for each in first)
 
     def counted(self, reserves: Sequence[Reserve]) -> list[Reserve]:
-        """Return the reserves, each with the number of times that its job was overtaken."""
+        """Return the reservations, with the new counts of the jobs that were overtaken in this pass."""
         return [
             replace(each, promise=replace(each.promise, overtaken=self._counted[each.job_id].overtaken))
             if each.job_id in self._counted

@@ -37,8 +37,9 @@ left out."""
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:
     """Return the machine of each instance, demand by demand; None if they do not fit.
 
-    Without a placement, the instances are put on one machine if possible; otherwise in one rack, or if that
-    is impossible, in one zone. The smallest place with enough room is used, so that large places stay free.
+    The placement of the first demand applies to all demands. Without a placement, the instances are put on
+    one machine if possible, otherwise in one rack, otherwise in one zone, otherwise anywhere. The smallest
+    place with enough room is used, so that large places stay free.
     """
     found = {room.node.name: room for room in rooms if room.node.is_open}
     fits = [_fits(demand, found) for demand in demands]
@@ -73,7 +74,7 @@ def _fits(demand: Demand, rooms: Mapping[str, Room]) -> _Fits:
 def _may_hold(demands: Sequence[Demand], fits: Sequence[_Fits]) -> bool:
     """Return whether the machines have room for each demand alone.
 
-    `fits` has the instances that fit, by demand.
+    `fits` has, for each demand, the numbers of instances that fit on machines.
     """
     return all(sum(each.values()) >= demand.count for demand, each in zip(demands, fits, strict=True))
 

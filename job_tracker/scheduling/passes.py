@@ -87,10 +87,13 @@ class Pass:
             for job_id, promise in snapshot.promises.items()
             if promise.at < math.inf and snapshot.waiting.get(job_id) is not None
         }
-        """The jobs with a promise that are still to come."""
+        """The jobs with a promised start that this pass has not considered yet."""
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
-        """The latest promised start among the gangs so far, by queue. Infinite: a gang had no promise."""
+        """The latest promised start among the gangs that were considered so far, by queue.
+
+        Infinite: a gang had no promise.
+        """
 
     def run(self) -> Plan:
         """Make the pass, and return its plan."""
@@ -110,9 +113,9 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep the counts of overtaken jobs that this pass did not consider.
+        """Keep the counts of overtaking for jobs that this pass did not consider.
 
-        Without these counts, the limit of overtaking would never be reached.
+        Otherwise, these counts would begin at 0 again, and the limit of overtaking would never be reached.
         """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
@@ -124,10 +127,10 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """Give the freed capacity first to the gangs for which others were stopped.
+        """Consider the gangs with claims, before all other gangs.
 
-        Gangs that are being stopped still hold their capacity. Their quota is free only for the gangs for
-        which they are stopped.
+        Gangs that are being stopped still hold their capacity. But while gangs with claims are considered,
+        the quota of the gangs that are being stopped counts as free.
         """
         self._claiming = frozenset(self._snapshot.claims)
         leaving = leaving_of(self._snapshot) if self._claiming else []
@@ -232,10 +235,7 @@ class Pass:
             self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
-        """Let a gang start in the slot.
-
-        If this delays no promise, it gets more than the smallest number of trainers.
-        """
+        """Let a gang start in the slot, with as many trainers as possible without delaying a promise."""
         trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
         parts = with_trainers(gang.parts, trainers)
         self._flavors[name].take(parts, slot, planned_length(gang.expected))
@@ -297,8 +297,8 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # The gang's own queue is a place, too: a guarantee of the whole scope must not let more jobs of
-        # this queue overtake the gang.
+        # The gang also blocks its own queue. Jobs within a guarantee below the scope do not count as
+        # overtaking at the scope, but jobs of this queue must count.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
@@ -311,7 +311,7 @@ class Pass:
     ) -> Reason:
         """Return the reason why no flavor of `names` has enough resources that the queue may use.
 
-        `scopes` has the node that forbids the start, by flavor; it is empty for the root, which has no quota.
+        `scopes` has the node that forbids the start, by flavor. The root, which has no quota, is "".
         """
         if any(scopes[name] for name in names):
             return Reason.QUOTA
@@ -362,7 +362,7 @@ class Pass:
             return _SHARE_MOVED
         if self._overrun:
             return "A running job takes longer than expected."
-        # The reservation of the job before this one was moved, for a reason that also applies to this job.
+        # The start of a job ahead of this one was put off. The reason for this also applies to this job.
         moved = (reserve.moved_because for reserve in self._reserved if reserve.moved_because)
         return next(moved, "The capacity, the quotas or the running jobs have changed.")
 
@@ -374,7 +374,7 @@ class Pass:
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
         """Return the blockers that a gang would overtake on the flavor.
 
-        A gang within its guaranteed quota overtakes none.
+        A gang within the guaranteed quota of a node does not overtake blockers above this node.
         """
         return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 

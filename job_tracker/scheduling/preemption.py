@@ -26,21 +26,21 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST_JOBS: Final = 8
 """The largest number of waiting jobs for which one pass stops others. The next pass continues."""
 _MOST_QUEUES: Final = 8
-"""The largest number of queues for whose jobs one pass searches victims."""
+"""The largest number of queues whose waiting jobs are considered in one pass."""
 PATIENCE: Final = 3.0
 """A job of a higher priority waits if the victims lose more than this number of times its own wait.
 
 Both are counted in instance-seconds. benchmarks.preemption measures this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
-"""The key by which victims are sorted: the first are stopped first."""
+"""Returns the key by which victims are sorted: the first victims are stopped first."""
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
     """Return the order in which victims are tried: those that lose least first.
 
-    Among jobs of the waiting job's own queue, the lowest priority comes first. `own_first` puts these jobs
-    before others. With `by_instance`, the loss per instance counts.
+    Among jobs of the waiting job's own queue, the lowest priority comes first. With `own_first`, these jobs
+    come before all others, otherwise after them. With `by_instance`, the loss per instance counts.
     """
 
     def key(victim: Victim) -> tuple[float, ...]:
@@ -78,8 +78,8 @@ def preemptions(
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
     In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
-    If stopping all of them is not enough for a waiting job, or if it costs less to wait for the job's
-    promised start, none are stopped for the jobs behind it. With many queues, a pass considers the first
+    If too few jobs may be stopped for a waiting job, or if it costs less to wait for its promised start, no
+    job is stopped for it or for the jobs behind it in its queue. With many queues, a pass considers the first
     queues in the order, and a few of the others in turn.
     """
     wanted = _wanted(snapshot, plan, now)
@@ -115,7 +115,7 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
     """Return the waiting gangs for which other gangs may be stopped.
 
-    Gangs within guaranteed quotas come first.
+    Gangs with claims come first, then gangs within guaranteed quotas.
     """
     if not snapshot.is_open or not snapshot.stakes:
         return []
@@ -179,7 +179,7 @@ class _Stoppable:
     def cost(self, run: Running) -> float:
         """Return the loss of a job.
 
-        The loss is worked out once, and is the same for all gangs for which the job may be stopped.
+        The loss is computed once, since it is the same for all gangs for which the job may be stopped.
         """
         job_id = run.gang.job_id
         known = self._costs.get(job_id)
@@ -202,8 +202,8 @@ def _victims(
 ) -> list[Preempt] | None:
     """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
-    None: stopping all jobs is not enough, or they lose more than `most_lost`. This limit does not apply to a
-    quota that is taken back.
+    Empty: the gang fits without a stop. None: stopping all jobs is not enough, or the jobs to stop lose more
+    than `most_lost`. This limit does not apply if the queue of one of them gives back borrowed quota.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)

@@ -1,4 +1,4 @@
-"""The facts by which the planner stops jobs for others. All these facts follow from stored jobs."""
+"""The facts that the planner needs to stop jobs for other jobs. They come from stored jobs and notes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -91,7 +91,7 @@ class PreemptionView:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that neither waits nor runs. A claim on the resources that it has left stays."""
+        """Forget a job that no longer waits or runs. A claim on the resources that it has left stays."""
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:
@@ -119,7 +119,7 @@ class PreemptionView:
         return claims_of(self._given_way, self._attempts, waiting, self._left.values())
 
     def claims_to_note(self, waiting: Waiting) -> dict[int, Claim]:
-        """Return the claims that hold, by stopped job."""
+        """Return the claims that are still valid, by stopped job."""
         named = {job_id: (each.by_job, each.by_attempt) for job_id, each in self._given_way.items()}
         return {
             job_id: (by_job, attempt)
@@ -160,7 +160,7 @@ class PreemptionView:
 def _stopped_for(job: Job) -> Preemption | None:
     """Return the preemption of a job that is being stopped or waits again; None if it was not preempted.
 
-    It is found even if another ending has replaced the preemption.
+    It is found even if another ending has replaced the preemption. The job then does not continue.
     """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
@@ -178,8 +178,8 @@ def claims_of(
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
     of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the
-    number of attempts that each waiting job has made. `left` are the claims for which jobs were stopped that
-    have ended since.
+    number of attempts that each waiting job has made. `left` has claims for which jobs were stopped; these
+    jobs have ended since.
     """
     if not given_way and not left:
         return []

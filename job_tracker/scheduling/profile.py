@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
-"""Amounts of resources, in the order of the free resources."""
+"""Amounts of resources, in the order in which the profile was given its free resources."""
 Return: TypeAlias = tuple[float, Mapping[str, int]]
 """The time at which resources are given back, and their amounts by name."""
 
@@ -95,7 +95,7 @@ class Profile:
     def take(self, need: Vector, start: float, end: float) -> None:
         """Subtract the need from the free amounts between `start` and `end`.
 
-        If the need is negative, its amounts are added from now on, for ever.
+        If the need is negative, its amounts are added. In this case, `start` must not be after now.
         """
         if start <= self._now:
             if min(need, default=0) < 0:
@@ -112,8 +112,8 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # Uses are only added, never removed. So there will never be enough before the first known time with
-        # enough.
+        # When amounts are added, `take` clears `_first`. Since then, amounts were only subtracted. So there
+        # is never enough before the first known time with enough.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -153,7 +153,7 @@ class Profile:
     def _between(self, start: float, end: float) -> tuple[int, int]:
         """Return the range of the indices of steps between two times.
 
-        It has at least the step at the first time.
+        The range includes at least the step at the first time.
         """
         first = max(0, bisect_right(self._steps, start) - 1)
         return first, max(first + 1, bisect_left(self._steps, end))
@@ -164,8 +164,8 @@ class Profile:
         """
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            # A gang that was given back early is subtracted at its planned end, where its own return is
-            # added. Searches rely on the sum at each time, which only grows.
+            # If a gang was given back early, it is subtracted at its planned end, where its own return is
+            # added, too. Only the sum at each time is kept: these sums only grow, and searches rely on this.
             last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
             columns = []
             for name, free in zip(self._names, self._free, strict=True):

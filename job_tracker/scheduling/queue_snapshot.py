@@ -1,7 +1,7 @@
 """The queue as callers may see it, to simulate how it develops.
 
 The snapshot includes jobs, queues and machines of which the caller may not know, since the starts of other
-jobs depend on them. They have no ids and no names in the snapshot.
+jobs depend on them. In the snapshot, they have neither their ids nor their names.
 """
 
 import math
@@ -61,7 +61,11 @@ class QueueSnapshot:
     queues: Mapping[str, Queue]
     usage: Mapping[str, Usage]
     jobs: Sequence[SeenJob]
-    """The running jobs, and then the first waiting jobs. Both are in the order of submission."""
+    """The running jobs, and then the waiting jobs.
+
+    Both are in the order of submission. If `lanes` limits them, the running jobs are in the order of their
+    starts, and the waiting jobs in the order of their reserved starts.
+    """
     omitted: int
     """The number of waiting jobs that are left out."""
     options: PlannerOptions
@@ -70,7 +74,7 @@ class QueueSnapshot:
 
 
 class _Names:
-    """The names that replace names which the caller may not know."""
+    """Replaces the names of queues that the caller may not know."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)
@@ -84,7 +88,7 @@ class _Names:
 
 
 def _known_queues(tree: Tree, caller: Caller) -> Set[str] | None:
-    """Return the queues that the caller's projects may use, with their parents; None: all."""
+    """Return the queues that the caller's projects may use, and all queues above them; None: all queues."""
     if caller.is_everywhere:
         return None
     leaves = {leaf for project in caller.roles for leaf in tree.of_project(project)}
@@ -97,8 +101,8 @@ def snapshot_of(
     """Return the queue as the caller may see it.
 
     `queued` is the number of all waiting jobs, which may be more than were copied. With `with_machines`,
-    machines keep their names if the caller has a role in all projects. `lanes` limits the numbers of jobs:
-    the running jobs that began first, and the waiting jobs with the earliest reserved starts.
+    machines keep their names if the caller has a role in all projects. `lanes` is the largest number of
+    running jobs, and of waiting jobs: those that started first, and those with the earliest reserved starts.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)

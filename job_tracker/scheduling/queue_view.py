@@ -87,7 +87,7 @@ class QueueStanding:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """A page of waiting jobs by queue and place, and the queues that the caller may use."""
+    """A page of waiting jobs, sorted by queue and place, and the queues that the caller may use."""
 
     jobs: Sequence[WaitingJob]
     queues: Sequence[QueueStanding]
@@ -152,7 +152,7 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
-    """Return the gangs that wait in the cluster's own queue, by our queue, in the order of that queue."""
+    """Return the gangs that wait in the cluster's own queue, by queue of this service, each in its order."""
     found: dict[str, list[Gang]] = {}
     snapshot = seen.situation.snapshot
     for job_id in snapshot.gated if seen.situation.plan.is_delegated else ():

@@ -73,7 +73,10 @@ class QuotaRules:
         return queue.parent if queue is not None and queue.parent in self.queues else ""
 
     def limit(self, name: str, kind: Kind) -> Limit:
-        """Return the limit that the queue or cohort declares for itself."""
+        """Return the limit that the queue or cohort declares for itself.
+
+        If it declares none, return a limit that guarantees nothing and bounds nothing.
+        """
         return self._declared(name, kind) or _NO_LIMIT
 
     def _declared(self, name: str, kind: Kind) -> Limit | None:
@@ -134,7 +137,7 @@ class QuotaTree:
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
         """The use of each node together with the nodes below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The same use, without the use of quota that lower nodes do not lend."""
+        """The same use, without the use of quota that nodes below do not lend."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
         """Add the needs of a gang to the use of its queue. With sign -1, subtract them."""
@@ -146,7 +149,8 @@ class QuotaTree:
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
         """Return the lowest node, from the queue upwards, that does not allow the needs on the flavor now.
 
-        Empty: the root. None: all nodes allow them.
+        If several resources are not allowed, the first of them decides. Empty: the root. None: all nodes
+        allow the needs.
         """
         for name in self._rules.kinds.get(flavor, ()):
             need = needs.get(name, 0)
@@ -159,7 +163,7 @@ class QuotaTree:
     def is_guaranteed(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether the guarantee of a node is enough for the needs in addition to its present use.
 
-        All needs must be guaranteed, as far as any quota limits them.
+        Resources that no quota limits do not count. If no quota limits any of the needs, return False.
         """
         guaranteed = self._rules.guarantees.get(flavor, _NONE).get(node)
         if guaranteed is None:
@@ -175,7 +179,7 @@ class QuotaTree:
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether a node, with the nodes below it, exceeds its guarantee of a resource that is short.
 
-        If no resource is short (for example, since enough is free, but not on one machine), all needed
+        If no resource is short (for example, because enough is free, but not on one machine), all needed
         resources are checked.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}

@@ -12,17 +12,17 @@ SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.QUOTA: "Its queue, or a parent of it, is at its quota and cannot borrow more now.",
     Reason.LENT: "Other queues have borrowed its queue's quota.",
     Reason.KEPT: "What is free is guaranteed to other queues, which do not lend it.",
-    Reason.MAX_RUNNING: "Its queue runs as many jobs as it may.",
+    Reason.MAX_RUNNING: "Its queue, or a parent of it, runs as many jobs as it may.",
     Reason.ORDER: "Jobs before it in its queue wait, too.",
     Reason.SHARE: "Queues that have used less for their weight go first.",
     Reason.RESERVED: "It would delay a job with an earlier reservation.",
-    Reason.UNKNOWN_LENGTH: "Its duration is unknown, and enough such jobs have overtaken the first one.",
+    Reason.UNKNOWN_LENGTH: "Its duration is unknown, and the first job was overtaken as often as allowed.",
     Reason.UNKNOWN_CAPACITY: "The machines on which it may run have not been read yet.",
     Reason.LOST_CAPACITY: "The capacity is smaller than when it was accepted, and no longer enough for it.",
     Reason.ROOM: "The machine of the service has no room for the next launch.",
     Reason.PREEMPTING: "Other jobs are being stopped for it.",
     Reason.DELEGATED: "The cluster's own queue decides when it starts.",
-    Reason.PENDING: "The next pass decides about it; it was submitted a moment ago.",
+    Reason.PENDING: "The next pass of the scheduler decides about it.",
 }
 """Each reason in a sentence."""
 
@@ -56,10 +56,10 @@ def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
 
 
 def _of_others(*, has_first: bool, has_any: bool) -> Reason:
-    """Return the reason why the jobs of a queue wait that a plan does not name.
+    """Return the reason why the jobs of a queue wait if they have no reservation in the plan.
 
-    `has_first` says whether the plan names other jobs of the queue, `has_any` whether it names any waiting
-    job.
+    `has_first` says whether other jobs of the queue have a reservation, `has_any` whether any waiting job has
+    one.
     """
     if has_first:
         return Reason.ORDER

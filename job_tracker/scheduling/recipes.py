@@ -1,6 +1,6 @@
 """Declarations of flavors and queues.
 
-Both are declared in files of the service; queues can be declared by the API, too.
+Both are declared in files of the service. Callers can also declare queues through the API.
 """
 
 from datetime import timedelta
@@ -83,8 +83,8 @@ class QuotaRecipe(Config):
     )
     borrow: Amounts = Field(
         default={},
-        description="Amount of each resource that the queue may use beyond its quota, if other queues with "
-        "the same parent do not use it. A resource without an amount: no limit.",
+        description="Amount of each resource that the queue may use beyond its quota, as long as other "
+        "queues do not use it. A resource without an amount: no limit.",
     )
     lend: Amounts = Field(
         default={},
@@ -170,7 +170,8 @@ class QueueRecipe(Config):
         default=None,
         ge=0,
         le=MOST_OF_A_QUEUE,
-        description="Number of its jobs that may run at the same time. 0: no job starts.",
+        description="Number of jobs of the queue, and of the queues below it, that may run at the same time. "
+        "0: no job starts.",
     )
     max_queued: int | None = Field(
         default=None,

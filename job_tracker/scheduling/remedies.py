@@ -35,7 +35,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 _TIMES: Final = (1, 2, 4, 8)
 """The multiples of the job's needs that an operator may add.
 
-A multiple may be necessary, since jobs before this one may take a part of the addition.
+A multiple may be necessary, since jobs ahead of this job may take a part of the addition.
 """
 _FINER: Final = 6
 """The number of halvings in the search for the smallest number with which a remedy works."""
@@ -47,7 +47,7 @@ class Cure(StrEnum):
     """The kind of change that a remedy makes. The codes are stable: they are in the API."""
 
     WAIT = "wait"
-    """Nothing is changed: the next pass starts the job, or no remedy is known."""
+    """Nothing is changed: the job only has to wait, or no remedy is known."""
     INSTANCES = "instances"
     """The job asks for fewer instances."""
     FLAVOR = "flavor"
@@ -73,7 +73,7 @@ class Remedy:
 
     cure: Cure
     text: str
-    """The advice, in one sentence."""
+    """The advice, in one or more sentences."""
     changes: tuple[Change, ...] = ()
     is_verified: bool = False
     """Whether a plan with the changes starts the job at once, or stops other jobs for this one."""
@@ -89,7 +89,7 @@ def remedy(
     priorities: Mapping[str, int] | None = None,
     until: float = math.inf,
 ) -> Remedy:
-    """Return the first remedy that lets the job start at once.
+    """Return the first remedy that lets the job start at once. If there is none, advise to wait.
 
     `plan` is the plan for the same snapshot. `priorities` has the numbers of the priorities that a job may
     ask for, by class. None: any number. At most about 36 plans are made. After the time `until` of the
@@ -102,12 +102,12 @@ def remedy(
     if leaving := leaving_for(without_hung(snapshot, now), gang.job_id):
         return Remedy(
             Cure.WAIT,
-            f"Wait until {'the job has' if len(leaving) == 1 else 'the jobs have'} ended that "
-            f"{'is' if len(leaving) == 1 else 'are'} being stopped for it.",
+            f"Wait until {'the job that is' if len(leaving) == 1 else 'the jobs that are'} being stopped for "
+            f"it {'has' if len(leaving) == 1 else 'have'} ended.",
             is_verified=_starts(snapshot, gang, (Without(leaving),), now, options),
         )
     if reason is Reason.UNKNOWN_CAPACITY:
-        return Remedy(Cure.WAIT, "Wait until the machines have been read; the log of the service has errors.")
+        return Remedy(Cure.WAIT, "Wait until the machines have been read. Errors are in the service's log.")
     if not snapshot.is_open:
         return _closed(snapshot, gang, reason, now, options, priorities, until)
     candidates = _candidates(snapshot, plan, gang, reason, now, priorities)
@@ -137,7 +137,7 @@ def _closed(
     priorities: Mapping[str, int] | None,
     until: float,
 ) -> Remedy:
-    """Return the remedy for the case that the machine of the service has no room for launches."""
+    """Return the remedy if the machine of the service has no room for launches."""
     room = MakeRoom()
     opened = room.of(snapshot, gang)
     decided = make_plan(opened, now, options)
@@ -241,8 +241,8 @@ def _higher(
     else:
         named = {number: name for name, number in priorities.items() if number > gang.priority}
     allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
-    # The lowest priority that goes before all other jobs of the queue. If this priority is not allowed, it is
-    # the highest allowed one.
+    # Take the lowest allowed priority with which the job goes before all other jobs of the queue. If there is
+    # none, take the highest allowed priority.
     for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
         yield number, named[number]
 

@@ -42,8 +42,9 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
     """Return the elastic gangs to stop, so that they continue in another size, and a time.
 
     At this time, further gangs become old enough to be stopped. It is infinite if there are no such gangs.
-    While other gangs are being stopped, no gang is chosen, since the freed capacity has to be used first. A
-    job for which others were stopped no longer counts if there is too little capacity for it.
+    No gang is chosen while other gangs are being stopped, or while a job with a claim waits: the freed
+    capacity has to be used first. A claim no longer counts if the capacity of the flavors has become too
+    small for its job.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -233,8 +234,9 @@ class _Resizing:
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
-        """Return the loss by a change to this number of trainers: repeated work in the old size, startup
-        in the new one.
+        """Return the loss by a change to this number of trainers, in instance-seconds.
+
+        The work since the last checkpoint counts for the old size, and the startup for the new size.
         """
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup

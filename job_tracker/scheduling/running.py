@@ -1,4 +1,4 @@
-"""The running gangs in memory, with their total use, which each change updates."""
+"""The running gangs in memory, and their total use, which is updated with each change."""
 
 import math
 from abc import abstractmethod
@@ -259,8 +259,8 @@ def trainers_of(run: Running) -> int:
 def resized(run: Running, trainers: int) -> Running:
     """Return the gang with this number of trainers.
 
-    With fewer trainers, the highest ranks are left out. With more trainers, the gang's machines are no longer
-    known.
+    With fewer trainers, those with the highest ranks are left out. With more trainers, the gang's machines
+    are no longer known.
     """
     held, nodes = trainers_of(run), run.allocation.nodes
     kept = nodes[:trainers] + nodes[held:] if trainers <= held else ()

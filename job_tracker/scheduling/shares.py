@@ -1,4 +1,4 @@
-"""Finds the queue whose turn it is: the queue with the least decayed usage per weight.
+"""Computes the shares of queues: their decayed usage, divided by their weights. The least share goes first.
 
 The usage of a queue is measured by the resource of which it has the largest (dominant) share.
 """
@@ -13,8 +13,8 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the part of past usage that remains after `seconds`, and the usage of one unit that is held
-    meanwhile.
+    """Return the part of past usage that remains after `seconds`, and the usage that one unit adds in this
+    time, with decay.
 
     If the clock was set back, nothing decays, and nothing is added.
     """

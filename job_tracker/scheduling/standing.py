@@ -15,8 +15,8 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 class Standing:
     """The used capacity and quotas, as if each gang ran for ever.
 
-    Jobs that are being stopped hold only the trainers with which they continue at once. Jobs with claims, and
-    jobs that the plan admits, hold their needs.
+    Jobs that are being stopped hold only the trainers with which they continue at once. Jobs that the plan
+    admits hold their allocations. Jobs with claims hold their needs, if they fit.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -72,8 +72,8 @@ class Standing:
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources, *, against: str | None = None) -> bool:
-        """Return whether the guarantee of the queue, or of one of its parents, is also enough for these
-        needs.
+        """Return whether the guarantee of the queue, or of one of its parents, is enough for these needs in
+        addition to the present use.
 
         Parents that the queue shares with `against` do not count.
         """
@@ -82,11 +82,11 @@ class Standing:
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in nodes)
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
-        """Return whether the queue uses quota that is guaranteed to the queue `other` or to one of its
-        parents.
+        """Return whether the queue has borrowed quota that the queue `other` may take back for these needs.
 
-        In this case, the queue exceeds its own guarantee, and so does each of its parents that is not a
-        parent of `other`.
+        This is so if the needs fit in the guarantee of `other`, or of one of its parents that is not also a
+        parent of the queue. Besides, the queue and each of its parents that the two queues do not share have
+        to exceed their own guarantees.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):

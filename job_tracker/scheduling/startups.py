@@ -19,7 +19,7 @@ class Startups:
     def __init__(self) -> None:
         self._times = RunTimes()
         self._own: dict[int, tuple[int, float]] = {}
-        """The last attempt of a job that has started to train, and its startup time."""
+        """By job, the number of the last attempt that has begun to train, and its startup time in seconds."""
 
     def learn(self, job: Job) -> None:
         """Learn the startup time of a running job's attempt, once for each attempt."""

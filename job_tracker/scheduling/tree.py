@@ -50,7 +50,7 @@ def pool_of(
     labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
     """Return the pool of the flavors with these capacities, and of the `followed` flavors, whose capacity is
-    unknown.
+    not known yet.
 
     Without any flavor, the pool has one flavor with `instances` instances. `labels` are the labels of
     machines, by flavor. If one flavor declares a device, flavors that do not declare this device have none: a
@@ -72,7 +72,7 @@ class Tree:
     recipes: Mapping[str, QueueRecipe]
     """The recipes as declared, by name."""
     queues: Mapping[str, Queue]
-    """The queues for the planner, by name. The invalid fields of the queues in `problems` are left out."""
+    """The queues for the planner, by name. Those in `problems` keep only their weights and `max_running`."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """The reasons why queues cannot take jobs, by name."""
 
@@ -138,7 +138,8 @@ class Tree:
     def default_of(self, project: str) -> str:
         """Return the queue of the project's jobs that do not name a queue.
 
-        This is the first queue by name that lists the project. If no queue lists it, this is `default`.
+        This is the first queue, in the order of names, that lists the project and can take jobs. If there is
+        none, this is `default`.
         """
         return self._defaults.get(project, DEFAULT_QUEUE)
 
@@ -329,7 +330,7 @@ def _check_sums(
     resource: str,
     capacity: int | None,
 ) -> None:
-    """Raise ValueError if the queues below a node have guarantees of more than the node has."""
+    """Raise ValueError if the queues below a node are guaranteed more than the node has."""
     totals: dict[str, int] = {}
     for name in _children_first(children):
         below = sum(totals[child] for child in children.get(name, ()))

@@ -22,7 +22,7 @@ from job_tracker.store.scheduling import SchedulingStore
 
 OF_QUEUES: Final = "history"
 OF_PROJECTS: Final = "project-history"
-"""The kinds of these notes. Their keys are the day and the name."""
+"""The kinds of these notes. The key of a note has the day, and the name of the queue or project."""
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
@@ -131,7 +131,7 @@ class UseReader:
         """Return the known points of these queues or projects for the last `seconds`, by name, the oldest
         first.
 
-        There are at most about MOST_POINTS points. A point may cover several slots.
+        There are at most about MOST_POINTS points for each name. A point may cover several slots.
         """
         last = int(now // _DAY_SECONDS)
         days = range(max(last - DAYS, int((now - seconds) // _DAY_SECONDS)), last + 1)
@@ -230,7 +230,7 @@ def use_of_queues(board: Board) -> Use:
 
 
 def use_of_projects(board: Board) -> Use:
-    """Return the use of each project. A project's guarantee is the guarantee of its own queues."""
+    """Return the use of each project. Its guarantee is that of the queues which only this project may use."""
     snapshot = board.snapshot(is_open=True)
     amounts: dict[str, dict[str, int]] = {}
     waiting = Counter(board.projects.values())

@@ -64,8 +64,8 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough of the victims, each with the number of trainers that it keeps; None if all are not
-        enough.
+        """Return enough of the victims, each with the number of trainers that it keeps; None if all of them
+        together are not enough.
 
         The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
         made smaller.

@@ -18,7 +18,7 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""The seconds after which no smaller remedy is searched for, since other callers wait for their answers."""
+"""After this time, only the largest remedy is still tried, since other callers wait for their answers."""
 
 
 class Source(StrEnum):
@@ -27,9 +27,9 @@ class Source(StrEnum):
     GIVEN = "given"
     """The job's caller has stated the time."""
     LEARNED = "learned"
-    """The time was learned from earlier attempts of the same project, algorithm and size."""
+    """The time was learned from earlier attempts of the same algorithm, if possible of similar jobs."""
     DEADLINE = "deadline"
-    """The job's deadline, since the job may not run longer."""
+    """The time is the job's deadline, since the job may not run longer."""
     UNKNOWN = "unknown"
 
 
@@ -61,8 +61,8 @@ class Explanation:
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
-    """The expected start. None: the job does not wait, or cannot start with the present capacity and
-    queues."""
+    """The expected start. None: the job does not wait, cannot start with the present capacity and queues, or
+    starts when the cluster's own queue decides."""
     expected: Expected | None = None
     """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN

@@ -54,9 +54,9 @@ class WaitRule:
     """The median of the last waits, in seconds; None: there are none."""
 
     def wait(self, seconds_ahead: float, promised: float | None = None) -> Wait:
-        """Return the expected wait of a job with this work ahead, in seconds.
+        """Return the expected wait of a job that has `seconds_ahead` seconds of work ahead of it.
 
-        It is at most `promised` seconds.
+        The wait is at most `promised` seconds.
         """
         seconds = max(LEAST, seconds_ahead)
         median, high = seconds * self.median, seconds * self.high

@@ -1,4 +1,4 @@
-"""The work ahead of waiting jobs: their instances times their run times, over the capacity."""
+"""The work ahead of waiting jobs: their instances times their run times, divided by the capacity."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def work(gang: Gang) -> float:
 def left(running: Running, now: float) -> float:
     """Return the remaining work of a running job, in instance-seconds.
 
-    If the job has run longer than its median, half of its past time is assumed to be left.
+    At least half of the time that the job has run so far is assumed to be left.
     """
     passed = max(0.0, now - running.started_at)
     median = (running.gang.expected or ASSUMED).median
@@ -62,7 +62,7 @@ def left(running: Running, now: float) -> float:
 
 
 class WaitingWork:
-    """The work of the waiting gangs by priority, which each change updates.
+    """The work of the waiting gangs by priority, which is updated with each change.
 
     So the cost of finding the work ahead of new jobs does not grow with the length of the queue.
     """
@@ -86,7 +86,10 @@ class WaitingWork:
     def ahead_of_last(
         self, gangs: Iterable[Gang], running: Iterable[Running], flavors: Iterable[Flavor], now: float
     ) -> dict[int, float]:
-        """Return, by job, the seconds of work ahead of these gangs. Each must be the last of its priority."""
+        """Return, by job, the seconds of work ahead of these gangs.
+
+        For each priority, they must be the last waiting gangs of this priority.
+        """
         capacity = _capacity(flavors)
         if not capacity:
             return {}

@@ -1,4 +1,4 @@
-"""Moves queued jobs to LAUNCHING according to the planner's decisions."""
+"""Carries out the planner's decisions: admits or refuses queued jobs, and stops attempts for waiting jobs."""
 
 import asyncio
 import logging
@@ -51,8 +51,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
-    If a launch finds no room on this machine, no job is admitted until that launch finds room or its job
-    ends. If its job ends, jobs are admitted one at a time, as a test, until a launch finds room.
+    If a launch finds no room on this machine, no job is admitted until a launch finds room or that job ends.
+    If the job ends, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Admitting:
         on_waiting: WaitingObserver | None = None,
         settle: Callable[[int], None] = _ignore,
     ) -> None:
-        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
+        """`save` writes a job's next version. `wake` makes the tracker call `run` after a time, and
+        `keep_notes_soon` makes it call `keep_notes`.
 
         `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
         About once a second, `on_waiting` gets the queued jobs with a reservation whose reason to wait has
@@ -108,7 +109,7 @@ class Admitting:
         If such a job has changed since, the write of its next version fails.
         """
         self._without_room: set[int] = set()
-        """Jobs whose launch waits for room on this machine."""
+        """Jobs whose launch waits for room on this machine, or tests whether there is room."""
         self._has_room = True
         """Whether the last launch found room."""
 
@@ -127,7 +128,7 @@ class Admitting:
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # After a stale decision, there may be capacity for other jobs, so no job is stopped before the
-            # next plan. Another pass also follows one that has admitted as many jobs as a pass considers.
+            # next plan. Another pass also follows a pass that has admitted many jobs.
             was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
@@ -143,9 +144,9 @@ class Admitting:
         return timedelta(seconds=max(0.1, plan.next_at - now))
 
     async def keep_notes(self, *, with_usage: bool = False) -> None:
-        """Write the notes that have changed, and with `with_usage` also the past usage of the queues.
+        """Write the notes that have changed, then call `on_waiting`.
 
-        Then, call `on_waiting`.
+        Notes about usage, learned waits and the history of use are written only if `with_usage` is true.
         """
         if self._is_restored:
             if with_usage:
@@ -191,7 +192,11 @@ class Admitting:
         self._wake()
 
     def observed(self, job: Job) -> None:
-        """Update a running job on the board: the loss that its stop would cause, and whether it stops."""
+        """Update a running job on the board.
+
+        This concerns the loss by a stop, whether the job is being stopped, and whether it waits in the
+        cluster's own queue.
+        """
         if job.id in self._board.running:
             self._board.preemption.observe(job)
             if self._board.follow_gate(job) and self._is_delegated:
@@ -256,7 +261,7 @@ class Admitting:
         if abs(offset - self._offset) > _SET_CLOCK:
             seconds = offset - self._offset
             log.warning(
-                "the clock was set by %+.0f s; promised starts and what queues have used move along", seconds
+                "the clock was set by %+.0f s; all times of the planner are moved by the same amount", seconds
             )
             self._board.shift(seconds)
         self._offset = offset
@@ -347,7 +352,7 @@ class Admitting:
         if errors := [error for error in failed if not _is_stale(error)]:
             raise errors[0]
         if len(failed) < len(plan.preempted):
-            self._wake()  # the next plan shows that others are being stopped for this job
+            self._wake()  # the next plan shows that the waiting jobs wait for these stops
         return bool(failed)
 
     async def _stop_for(self, decision: Preempt, now: datetime) -> None:
@@ -392,10 +397,8 @@ def _is_stale(error: BaseException) -> bool:
 
 
 def _earliest_after(began: float, ended: float) -> float:
-    """Return the earliest time of the next pass, after a pass between these two times.
+    """Return the earliest time of the next pass, after a pass that began and ended at these times.
 
-    The pauses keep passes from taking all the time of a busy service.
-
-    After some time without a pass, the next pass may begin at once.
+    The pause between passes keeps them from taking all the time of a busy service.
     """
     return ended + min(_LONGEST_PAUSE, (ended - began) / _SHARE_OF_TIME)

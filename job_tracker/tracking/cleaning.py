@@ -1,4 +1,4 @@
-"""Removes jobs, audit events and groups that need not be kept any longer."""
+"""Removes jobs, audit events and groups that no longer have to be kept."""
 
 import logging
 from collections.abc import Callable
@@ -45,14 +45,14 @@ class Cleaner:
         self._keep_events = keep_events
 
     async def sweep(self) -> None:
-        """Remove the remains of stopped groups that need not be kept any longer."""
+        """Remove what is left of stopped groups that no longer have to be kept."""
         self._tenure.check()
         await self._backend.sweep(self._clock())
 
     async def prune(self) -> None:
         """Delete jobs that ended long ago, and old audit events.
 
-        After that, remove the remains outside the store of these jobs, and of jobs that users deleted.
+        After that, remove the groups and logs of these jobs, and of jobs that users deleted.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
@@ -65,7 +65,7 @@ class Cleaner:
             for each in left:
                 await self._logs.forget(each)
             await self._store.forget_remains([each.job_id for each in left], term=self._tenure.term)
-            log.info("removed what remained of %d deleted jobs", len(left))
+            log.info("removed the groups and logs of %d deleted jobs", len(left))
         horizon = self._clock() - self._keep_events
         deleted = _EVENTS_BATCH
         while deleted == _EVENTS_BATCH:

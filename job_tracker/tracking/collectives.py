@@ -16,7 +16,7 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
     """Return the processes for which others wait in collective operations, each with a text about it.
 
-    A process that itself waits for others is left out, unless all found processes wait for others. `known`
+    A process that is itself in a collective operation is left out, unless all found processes are. `known`
     has the last operations of each process that reports them.
     """
     found: dict[int, str] = {}

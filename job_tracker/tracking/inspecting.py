@@ -1,4 +1,4 @@
-"""Inspects unresponsive ranks from outside, to find their positions."""
+"""Inspects unresponsive ranks from outside, to find the positions of their processes in the program."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 
 _SECONDS = 10.0
-"""The seconds after which a call of the inspector is given up. The inspector itself ends after 8 s."""
+"""The seconds after which the inspection of all ranks is given up. Each inspector ends after 8 s."""
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
 _LONGEST_WORDS = 300
@@ -67,12 +67,12 @@ def command() -> tuple[str, ...]:
 
 
 def found_in(output: bytes) -> tuple[Outside, ...]:
-    """Return the findings about processes in the inspector's output, which the rank may have changed."""
+    """Return the findings in the inspector's output, which is not trusted: the rank may have changed it."""
     try:
         processes = json.loads(output)["processes"]
         found = tuple(_outside(each) for each in processes[: inspector.MOST_PROCESSES])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return (Outside("could not be looked at: no answer from python3 in its place"),)
+        return (Outside("could not be looked at: no answer from python3 where it runs"),)
     return found or (Outside("could not be looked at: it has no process"),)
 
 
@@ -80,7 +80,7 @@ def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> d
     """Return the findings about a rank, by the number of the training process.
 
     The group has `size` training processes, and each rank has `each` of them, except perhaps the last rank.
-    A single finding, such as an error, applies to all processes of the rank.
+    If there is only one finding, such as an error, it applies to all processes of the rank.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))
     seen = list(found) if len(found) > 1 else list(found) * len(numbers)

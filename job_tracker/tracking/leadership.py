@@ -1,8 +1,8 @@
 """Leader election: one replica holds a lease in the store, and tracks only while it holds the lease.
 
-A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses all
-writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader counts
-the lease from the moment before its own request. So it stops before the store lets another replica begin. The
+A leader loses its term in one of two ways. Either the store grants the next term, and from then on refuses
+all writes of the earlier term. Or the leader fails to renew its lease in time. The leader counts the time of
+its lease from the moment before its request. So it stops before the store lets another replica begin. The
 store can refuse only writes to the store itself. Therefore, the tracker calls `Tenure.check` before it starts
 or stops a group.
 """

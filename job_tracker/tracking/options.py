@@ -18,13 +18,13 @@ class TrackerOptions:
     finish_grace: timedelta = timedelta(seconds=30)
     """The time that workers may run after their master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
-    """The time that ended jobs and their logs are kept."""
+    """The time for which ended jobs and their logs are kept."""
     keep_failed_group: timedelta = timedelta(0)
-    """The time that the remains of a failed attempt's group stay for inspection."""
+    """The time for which the group of a failed attempt is kept for inspection."""
     keep_succeeded_group: timedelta = timedelta(0)
-    """The time that the remains of a succeeded attempt's group stay for inspection."""
+    """The time for which the group of a succeeded attempt is kept for inspection."""
     keep_events: timedelta = timedelta(days=365)
-    """The time that audit events are kept."""
+    """The time for which audit events are kept."""
     usage_half_life: timedelta = HALF_LIFE
     """The time after which the past usage of a queue counts half as much."""
     restarts_ranks: bool = True

@@ -100,7 +100,7 @@ class FollowedPool:
             )
 
     async def _follow_once(self) -> None:
-        assert self._inventory is not None, "follow has looked"
+        assert self._inventory is not None, "checked in follow"
         found: dict[str, Machine] = {}
         is_complete = False
         async with aclosing(self._inventory.machines()) as changes:
@@ -133,7 +133,7 @@ class FollowedPool:
         else:
             flavors = tuple(_at_present(flavor, self._machines.values()) for flavor in declared)
             best = [_at_best(flavor, self._machines.values()) for flavor in declared]
-            # An unchanged tree object remembers which jobs fit.
+            # The tree object caches which jobs fit, so it stays the same as long as possible.
             is_same = kept is not None and kept.tree is tree and kept.best.pool.flavors == best
             pool = replace(tree.pool, flavors=best)
             made = _Kept(

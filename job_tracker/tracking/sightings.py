@@ -47,7 +47,7 @@ class Sightings:
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
         """Observe all groups, and from then on follow their changes in one of `tasks`.
 
-        Return the ids of the groups' jobs. None: the tasks are ending.
+        Return the ids of the jobs that have groups. None: the tracker ends.
         """
         # A group that is launched during the look is not in `known`, so it is kept even if it is not found.
         known = {group for of_job in self._seen.values() for group in of_job}

@@ -36,7 +36,7 @@ median.
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
-_NO_SIGN = "gives no sign"
+_NO_SIGN = "has given no sign"
 _IN_COLLECTIVE = "/torch/distributed/"
 _ASIDE = re.compile(
     r"/torch/(serialization\.py|_dynamo/|_inductor/|distributed/checkpoint/|jit/)|/safetensors/"
@@ -56,14 +56,15 @@ class Stall:
 
     @property
     def is_over(self) -> bool:
-        """Whether the standstill is longer than allowed even without a proof that the attempt is stuck."""
+        """Whether the standstill is so long that the attempt counts as stuck even without a proof."""
         return self.seconds > self.patience
 
 
 def standstill_of(watched: Watched, now: float) -> Stall | None:
-    """Return how long an attempt has stood still, even if only for a moment. None: too little is known.
+    """Return how long an attempt has stood still, even if only for a moment.
 
-    Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
+    None: too little is known, or a process has made its last step. Only an attempt whose processes report
+    their steps, or whose job has a deadline for progress, can stall.
     """
     signs = watched.signs.values()
     if any(each.last.activity is Activity.DONE for each in signs):
@@ -100,8 +101,8 @@ def is_proven(watched: Watched) -> bool:
     """Return whether the reports prove that one process holds up the others.
 
     There are three such cases. First, a signal or a debugger has stopped a process. Second, some processes
-    wait for others, as trainer_kit reports, while one process is in another function, which neither saves nor
-    compiles. Third, all processes wait in collective operations, but not in the same operation.
+    wait for others, as trainer_kit reports, while no other process is in a function that saves or compiles.
+    Third, all processes wait in collective operations, but not in the same operation.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
@@ -117,7 +118,9 @@ def is_proven(watched: Watched) -> bool:
 
 def _waits(signs: Signs) -> bool:
     """Return whether a process waits for others, as trainer_kit reports or as the stacks of the process show.
-    trainer_kit does not know about collective operations that the program itself calls.
+
+    The stacks are needed because trainer_kit does not know about collective operations that the program
+    itself calls.
     """
     if signs.last.waiting or all(operation.done for operation in signs.collectives):
         return signs.last.waiting
@@ -125,7 +128,7 @@ def _waits(signs: Signs) -> bool:
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
-    """Return the seconds without progress that the attempt may take; `moved` is its last progress."""
+    """Return the allowed seconds without progress. `moved` is the time of the last progress."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
@@ -251,9 +254,9 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return what a silent process is doing, in words, and the calls of its main thread.
+    """Return a finding about a process, in words, and the calls of its main thread.
 
-    The words are "" if the process has answered.
+    The words are "" if the process has answered and was not inspected.
     """
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):

@@ -92,7 +92,7 @@ async def _nothing() -> None:
 class Tracker:
     """Moves jobs from state to state until `run` is cancelled.
 
-    After that, their groups continue to run. After a long pause of this process, another replica may have
+    After `run` ends, the groups continue to run. After a long pause of this process, another replica may have
     taken over. So each write has the tracker's term, and before each call that changes something at the
     backend, the tracker checks that its term (`tenure`) is not over.
     """
@@ -409,7 +409,7 @@ class Tracker:
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # an older group of this name is being stopped: launch when it is gone
+            strays.append(owned)  # an older group of this name is being stopped: launch once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)

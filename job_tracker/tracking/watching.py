@@ -43,8 +43,8 @@ _SHOWN_A_SECOND = 20  # processes in all, so a large group is written less often
 class ProgressWatch:
     """Watches attempts for the tracker, which alone stops groups.
 
-    The watch's observations end with the tracker's term. The next tracker learns from new reports, so that no
-    attempt is stopped because of old observations.
+    What the watch has observed is dropped at the end of the tracker's term. The next tracker learns from new
+    reports, so that no attempt is stopped because of old observations.
     """
 
     def __init__(
@@ -92,7 +92,8 @@ class ProgressWatch:
     def _until_next_look(self) -> float:
         """Return the seconds until the next check.
 
-        The check comes soon after the next deadline at the latest, and often while stacks are awaited.
+        The check comes soon after the time of the next possible stall at the latest. While stacks are
+        awaited, checks are more frequent.
         """
         now, period = self._board.clock(), _PERIOD_SECONDS
         for attempt, watched in self._board.watched():
@@ -167,13 +168,13 @@ class ProgressWatch:
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
-            self._go_on(attempt)  # answers older than the end of the patience do not count
+            self._go_on(attempt)  # answers from before the end of the patience do not count
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
             watched.still_since = now - stall.seconds
             log.info(
-                "job %d: attempt %d makes no progress for %.1f s, at most %.0f s are allowed; "
+                "job %d: attempt %d has made no progress for %.1f s, at most %.0f s are allowed; "
                 "its processes are asked for their stacks",
                 *(*attempt, stall.seconds, stall.limit),
             )
@@ -246,7 +247,7 @@ class ProgressWatch:
         slow = slow_machines(watched for _, watched in self._board.watched())
         for machine in slow.keys() - self.slow_machines.keys():
             log.warning(
-                "machine %s is slow for %d jobs: none of their processes there is as fast as those elsewhere",
+                "machine %s is slow for %d jobs: all of their processes on it are slow, and others are not",
                 quoted(machine),
                 slow[machine],
             )
@@ -254,7 +255,7 @@ class ProgressWatch:
 
 
 def paces_of(watched: Watched) -> tuple[RankPace, ...]:
-    """Return the positions of the processes, as they are stored with the job."""
+    """Return the progress of each process, as it is stored with the job."""
     slow = [process for process, signs in sorted(watched.signs.items()) if signs.slow_since is not None]
     stacks = {
         process: main_thread(without_secrets(watched.signs[process].slow_stacks))[-_LONGEST_STACK:]

@@ -73,7 +73,7 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
         assert (ended.status, ended.attempt) == (pb.succeed, 2)
         [why] = [move.diagnosis for move in ended.moves if move.HasField("diagnosis")]
         assert (why.category, why.rank) == ("stalled", 1)
-        assert why.summary.startswith("Rank 1 gives no sign since it reported step ")
+        assert why.summary.startswith("Rank 1 has given no sign since it reported step ")
         log = "".join(piece.text for piece in client.logs(job, attempt=1))
         assert "rank 0 is asked where it stands; its threads, innermost call last:\nThread MainThread:" in log
         assert "in wait_for_others" in log

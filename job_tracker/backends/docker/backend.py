@@ -77,7 +77,10 @@ class DockerBackend:
         )
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused if it does not."""
+        """Check that the engine accepts calls.
+
+        Raises BackendRefused if the engine runs but refuses them; an unreachable engine is accepted.
+        """
         try:
             await self._client.connect()
         except BackendRefused:
@@ -116,7 +119,9 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and endings that a crashed service left, and unused programs."""
+        """See Backend. Also removes networks and endings that a crashed service left, and unused images of
+        programs and volumes of Python environments.
+        """
         await self._spool.sweep()
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)

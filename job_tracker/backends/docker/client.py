@@ -43,7 +43,10 @@ class DockerClient:
     """Calls to one engine. The first call connects. Calls raise EngineError."""
 
     def __init__(self, base_url: str | None, *, call_seconds: int = 30) -> None:
-        """Without a URL, use the engine that the docker command would use. A call may take `call_seconds`."""
+        """Without a URL, use the engine that DOCKER_HOST names, or else the engine of this machine.
+
+        A call may take `call_seconds`.
+        """
         self._url = base_url
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
@@ -53,7 +56,10 @@ class DockerClient:
         self._version = ""
 
     async def connect(self) -> None:
-        """Check that the engine accepts calls. Raises BackendRefused if the engine runs but refuses them."""
+        """Check that the engine accepts calls.
+
+        Raises BackendRefused if the engine runs but refuses them; an unreachable engine is accepted.
+        """
         try:
             version = await self._api_version()
         except Unreachable as error:
@@ -171,14 +177,14 @@ class DockerClient:
     async def tag(self, image: str, repository: str, tag: str) -> None:
         """Give an image the name REPOSITORY:TAG.
 
-        This sets the time of its last tag, even if it has the name already.
+        This sets the time at which the image was last tagged, even if the image has the name already.
         """
         await self._call("POST", f"/images/{quote(image, safe='/:@')}/tag", {"repo": repository, "tag": tag})
 
     async def commit(self, container: str, repository: str, tag: str) -> None:
         """Make an image of a container that was not started.
 
-        It has the container's labels and the image's command.
+        The new image has the configuration of the container, such as its labels.
         """
         query = {"container": container, "repo": repository, "tag": tag, "pause": "0"}
         await self._call("POST", "/commit", query, {})

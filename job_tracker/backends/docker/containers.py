@@ -27,7 +27,8 @@ _NEVER = "0001-01-01"
 class Container:
     """A container.
 
-    `status` is the engine's status. The fields about the container's end are set once it has ended.
+    `status` is the engine's status. The fields about the container's end are set only if it was inspected
+    after its end.
     """
 
     id: str
@@ -55,7 +56,7 @@ class Container:
     def has_ended(self) -> bool:
         """Whether the container has ended.
 
-        If so, that is final, since the service never starts a container twice.
+        If so, that is final, because the service never starts a container twice.
         """
         return self.status in _ENDED
 

@@ -15,7 +15,7 @@ class EngineError(BackendUnavailable):
 
 
 class Unreachable(EngineError):
-    """The engine did not answer in time. The call may have taken effect."""
+    """The engine cannot be reached, or did not answer in time. The call may have taken effect."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, message)

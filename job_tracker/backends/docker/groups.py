@@ -39,7 +39,7 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the group was stopped, and its containers are only kept for inspection."""
+        """Whether the group was stopped, and its containers are kept only for inspection."""
         if self.held or self.ending is None or self.ending.keep_until is None:
             return False
         return all(rank in self.ending.ended_before for rank in self.living)
@@ -105,7 +105,7 @@ class ContainerGroup(LiveGroup):
 class Groups(LiveGroups[ContainerGroup]):
     """See LiveGroups.
 
-    Endings are stored separately from groups, since they may be seen before the containers.
+    Endings are stored separately from groups, because they may be seen before the containers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -163,8 +163,8 @@ class Groups(LiveGroups[ContainerGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Return the observations of all groups that have or had a container, without groups that are only
-        kept.
+        """Return the observations of all groups that have or had a container, without groups that are kept
+        only for inspection.
         """
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
 

@@ -23,11 +23,11 @@ class Images:
         self._pulls: dict[str, asyncio.Task[None]] = {}
 
     async def ensure(self, image: str, pull: Pull) -> None:
-        """Pull the image, unless the engine has it. `pull` says when it is pulled.
+        """Ensure that the engine has the image. `pull` says whether to pull it: always, if missing, or never.
 
-        Raises LaunchFailed if the pull fails. Raises BackendUnavailable if the pull takes more than a few
-        seconds. In this case the pull continues and the caller repeats the launch, so that the job can be
-        cancelled in the meantime.
+        Raises LaunchFailed if the pull fails, or if the image is missing and must not be pulled. Raises
+        BackendUnavailable if the pull takes more than a few seconds. In this case the pull continues and the
+        caller repeats the launch, so that the job can be cancelled in the meantime.
         """
         running = self._pulls.get(image)
         if running is None:
@@ -48,5 +48,5 @@ class Images:
             raise LaunchFailed(image_missing(image, pull, error.message)) from error
 
     async def close(self) -> None:
-        """Stop waiting for pulls."""
+        """Cancel the calls that pull images."""
         await end(*self._pulls.values())

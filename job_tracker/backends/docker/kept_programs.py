@@ -1,4 +1,7 @@
-"""Keeps the files of uploaded programs on the engine: each tree once, as a layer on top of the program image.
+"""Keeps the files of uploaded programs on the engine, in images.
+
+The files of a tree are a layer on top of the image in which the program runs. Each project has one such image
+for each tree and base image.
 
 Containers cannot change the image from which they are made, and an image is never incomplete. The engine
 copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine
@@ -38,7 +41,7 @@ _LAYOUT = "2"
 """The version of the layout of the image's folders. Images with another layout are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
-"""An image that was used within these seconds stays, since containers may be about to be made from it."""
+"""An image that was used within these seconds stays, because containers may be about to be made from it."""
 
 
 class KeptPrograms:
@@ -76,7 +79,7 @@ class KeptPrograms:
         return name
 
     async def sweep(self, now: float) -> None:
-        """Remove images that are no longer used, and remains of a service that was killed.
+        """Remove images that are no longer used, and containers that a killed service has left.
 
         `now` is in seconds since 1970.
         """
@@ -109,10 +112,10 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # A service that was killed may have left a container. If another replica is filling the container
-            # at this moment, that replica starts again.
+            # A service that was killed may have left a container. This removes it even if another replica is
+            # filling it at this moment: that replica then starts again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
-            # A program image may have no command of its own. Without a command, no container is created.
+            # The engine creates no container without a command, and a program image may have none of its own.
             container = await self._client.create_container(
                 name, {"Image": base, "Labels": labels, "Entrypoint": ["/"]}
             )

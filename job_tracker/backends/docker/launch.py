@@ -126,9 +126,10 @@ class Launcher:
         return await self._cache.look(made)
 
     async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
-        """Return the container with the wanted name.
+        """Return the existing container with the wanted name, if it is the wanted container.
 
-        Raises NotYet while an old container of this name is being removed.
+        Raises NotYet while an old container of this name is being removed, and LaunchFailed if the launch can
+        neither use nor replace the container.
         """
         found = await self._cache.look(wanted.name)
         not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
@@ -232,7 +233,7 @@ class Launcher:
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
     """Return whether every container of the attempt was started, as far as the cache knows.
 
-    Containers that were created from another configuration count, too, since they were started.
+    Containers that were created from another configuration count, too, because they were started.
     """
     known = group.living
     return len(known) == plan.instances and all(

@@ -76,7 +76,8 @@ class ContainerOptions(Config):
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="Number of training processes in each instance. If more than 1, torchrun starts them.",
+        description="Number of training processes in each instance. If more than 1, the launcher of the "
+        "framework starts the processes.",
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default={}, description="Labels of the containers, in addition to the labels that the service sets."
@@ -101,8 +102,8 @@ class ContainerOptions(Config):
     )
     volumes: tuple[ContainerVolume, ...] = Field(
         default=(),
-        description="Volumes with datasets, models and checkpoints. They are mounted so that `storage.uri` "
-        "exists in the containers.",
+        description="Volumes with datasets, models and checkpoints. If `storage.uri` is a folder, mount the "
+        "folder at the same path in the containers.",
     )
     inherit: tuple[EnvironmentName, ...] = Field(
         default=(),
@@ -155,5 +156,7 @@ class DockerRecipe(ContainerOptions):
     @model_validator(mode="after")
     def _torchrun_has_a_command(self) -> "DockerRecipe":
         if self.nproc_per_node > 1 and not self.command:
-            raise ValueError("nproc_per_node above 1 needs a command for torchrun to start")
+            raise ValueError(
+                "nproc_per_node is above 1, so the framework's launcher needs a command to start; set command"
+            )
         return self

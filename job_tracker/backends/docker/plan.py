@@ -93,8 +93,8 @@ def plan(
 ) -> DockerPlan:
     """Return the plan of the job's current attempt.
 
-    Raises LaunchFailed if this version cannot read its options. The engine keeps `most_log` bytes of the log
-    of each container.
+    Raises LaunchFailed if this version cannot read the job's options. The engine keeps `most_log` bytes of
+    the log of each container.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks

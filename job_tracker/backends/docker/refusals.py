@@ -99,7 +99,7 @@ def name_taken(name: str) -> Diagnosis:
     """Diagnose that a foreign object has a name of the group."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
-        summary=f"The Docker engine already has a {name} that does not belong to this job.",
+        summary=f"The Docker engine already has an object named {name}, which does not belong to this job.",
         resolution="The service has not changed it. Remove it if it is not needed, or give the service its "
         "own engine. Then submit the job again.",
     )

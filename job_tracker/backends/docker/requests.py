@@ -30,12 +30,13 @@ def container(
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    With `has_program`, the files of the program are copied into the container before the start. The engine
-    can copy files only into a volume, so the container has an anonymous volume, which is removed with it.
+    With `has_program`, the image has the files of an uploaded program in its folder HOME. The container then
+    has an anonymous volume there, into which the engine copies these files. The volume is removed with the
+    container.
 
     `environments` is the mount with the Python environments of the project. On the group's network, other
     containers find this container by its name. With `is_alone`, the group has a single container and no
-    network.
+    network of its own: `network` is then a network that exists already.
     """
     scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
     program: list[dict[str, Any]] = [{"Type": "volume", "Target": HOME}] if has_program else []
@@ -64,7 +65,7 @@ def container(
             **_limits(options.resources),
             **_present("Mounts", [*program, *_mounts(options)]),
             "LogConfig": {
-                "Type": "json-file",  # this log can be read with times, and is bounded here
+                "Type": "json-file",  # a log of this type has times, and its size can be limited
                 "Config": {"max-size": str(most_log // _LOG_FILES), "max-file": str(_LOG_FILES)},
             },
         },

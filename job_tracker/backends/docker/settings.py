@@ -41,7 +41,8 @@ class DockerSettings(ProgramImages):
         default=12356,
         ge=1024,
         le=65535,
-        description="MASTER_PORT of every group. Each container has its own address.",
+        description="MASTER_PORT of every group. Groups can have the same port, because each container has "
+        "its own address.",
     )
     network: str = Field(
         default="bridge",
@@ -54,21 +55,25 @@ class DockerSettings(ProgramImages):
         description="Additional host names in the containers, with their addresses. `host-gateway` is the "
         "engine's machine.",
     )
-    pull: Pull = Field(default="missing", description="When the engine pulls an image.")
+    pull: Pull = Field(
+        default="missing",
+        description="Whether the engine pulls the image of a group before the launch: if the engine does not "
+        "have the image, always, or never.",
+    )
     keep_programs: Duration = Field(
         default=timedelta(days=1),
         ge=timedelta(hours=1),
         le=timedelta(days=365),
         description="Time for which the engine keeps the files of an uploaded program after their last use. "
-        "It keeps them as an image that is based on `program_image`.",
+        "The files are in an image that is based on the image in which the program runs.",
     )
     max_programs: int = Field(
         default=50,
         ge=1,
         le=10_000,
-        description="Largest number of images with the files of uploaded programs. If there are more, the "
-        "oldest images are removed, except images that a container uses or that were used within the last "
-        "hour.",
+        description="Largest number of images with the files of uploaded programs. If there are more, images "
+        "that were not used for the longest time are removed. Images that a container uses, or that were "
+        "used within the last hour, stay.",
     )
     keep_requirements: Duration = Field(
         default=timedelta(days=7),

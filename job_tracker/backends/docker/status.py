@@ -44,7 +44,7 @@ def observe_rank(
         return _missing(rank, container, launching=launching, stopping=stopping)
     if not container.has_ended:
         # A status that this version does not know may change into a known status.
-        unknown = _Life(Phase.PENDING, f"The engine calls its container {container.status!r}")
+        unknown = _Life(Phase.PENDING, f"The engine reports an unknown status: {container.status!r}")
         life = _LIVING.get(container.status, unknown)
         return RankObservation(RankStatus(rank, life.phase, note=life.note))
     code, at = container.exit_code or 0, container.ended_at

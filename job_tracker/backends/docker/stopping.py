@@ -60,20 +60,21 @@ class Stopper:
         *,
         keep_logs: bool = True,
     ) -> Observation | None:
-        """End the group, and return how its ranks ended; None if the group does not exist.
+        """End the group, and return how its ranks ended; None if the group does not exist or was stopped.
 
-        Containers that have ended by themselves stay until `keep_until`, if it is given. Concurrent stops of
-        one group share the work, which continues if one of the callers is cancelled.
+        Containers that have ended by themselves stay until `keep_until`, if it is given. With `keep_logs`,
+        the logs go to the spool. Concurrent stops of one group share the work, which continues if one of the
+        callers is cancelled.
         """
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove containers that need not be kept any longer, and the remains of interrupted stops.
+        """Remove containers that need not be kept any longer, and networks and endings of interrupted stops.
 
-        Containers of `forgotten` groups are removed at once. Networks and endings are listed before
-        containers. Otherwise, the network of a group that is being launched would look like the remains of a
-        stop.
+        Kept containers of `forgotten` groups are removed at once. Networks and endings are listed before
+        containers. Otherwise, the network of a group that is being launched would look like a network that an
+        interrupted stop has left.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()

@@ -1,4 +1,4 @@
-"""Errors of the API server. By default, they are BackendUnavailable: the call may be repeated later."""
+"""Errors of the API server. The call may be repeated later, unless the class of the error says otherwise."""
 
 import json
 from collections.abc import Mapping

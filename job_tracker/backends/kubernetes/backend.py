@@ -1,4 +1,4 @@
-"""The Kubernetes backend: groups that outlive the service and are found again by their labels."""
+"""The Kubernetes backend: groups of pods. They outlive the service, which finds them by their labels."""
 
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -66,9 +66,10 @@ class KubernetesBackend:
     ) -> None:
         """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
-        `followed` has the flavors whose capacity follows their nodes. With `marks`, pods are for Kueue, and
-        the Workloads of waiting groups are read every `workload_seconds`.
-        A pod that is still there `lost_margin` seconds after its grace period counts as lost with its node.
+        `followed` has the flavors whose capacity follows their nodes. `marks` are the marks of pods for
+        Kueue; None: the marks of `kubernetes.gang`. The Workloads of groups that wait for Kueue are read
+        every `workload_seconds`. A pod that still exists `lost_margin` seconds after its grace period counts
+        as lost with its node.
         """
         self._settings = settings
         self._extra_environment = extra_environment
@@ -131,7 +132,8 @@ class KubernetesBackend:
             raise
 
     async def check(self, job: Job) -> None:
-        """Raise InvalidField if a dry run shows that the API server would refuse the job's master pod.
+        """Raise InvalidField if the job cannot be planned, or if the API server refuses its master pod in a
+        dry run.
 
         A used-up quota or a missing right of the service is not an error here: the launch reports it.
         """
@@ -163,7 +165,7 @@ class KubernetesBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes Services without pods, and recreates missing ones."""
+        """See Backend. Also removes Services without pods, and recreates missing Services."""
         await self._spool.sweep()
         await self._keeper.sweep(now, forgotten)
         for group in forgotten:

@@ -1,4 +1,4 @@
-"""The calls to the API server: plain JSON in and out, in bounded numbers, and retried."""
+"""Calls the API server in plain JSON. Limits the calls in flight, and retries calls for a while."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more than are used, so that logs never block a watch
-_PATIENT_STREAMS = 128  # streams being opened; a node has fewer pods, so a hung node blocks no others
+_PATIENT_STREAMS = 128  # streams being opened: more than a node has pods, so one hung node blocks no others
 _PAGE = 500
 _gives_way = ContextVar("gives_way", default=False)
 
@@ -67,8 +67,8 @@ class Listing:
 class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
-    The first call connects. Calls raise ApiError. Unreachable is raised only after several tries; other
-    errors are raised at once.
+    The first call connects. Calls raise ApiError. Unreachable, and Conflict of a create, are raised only
+    after several tries; other errors are raised at once. `watch`, `logs` and `execute` are not retried.
     """
 
     def __init__(
@@ -140,9 +140,7 @@ class KubernetesClient:
         return await self._call("GET", resource, name)
 
     async def pending_workloads(self, local_queue: str) -> Manifest:
-        """Return the Workloads that wait in a LocalQueue of Kueue, at most 1000: a
-        PendingWorkloadsSummary.
-        """
+        """Return the PendingWorkloadsSummary of a LocalQueue of Kueue. It has at most 1000 Workloads."""
         return await self._call("GET", LOCAL_QUEUES, f"{local_queue}/pendingworkloads")
 
     async def list(self, resource: Resource, selector: str, fields: str = "") -> Listing:

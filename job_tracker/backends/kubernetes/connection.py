@@ -1,8 +1,8 @@
-"""The connection to the API server, with credentials, measured calls, and exceptions of this project.
+"""Sends requests to the API server with credentials, measures them, and raises errors of this project.
 
-Only this file, access.py and command_output.py import the client libraries, so they can be replaced. The
-models of the library are not used: decoding a pod into a model takes a hundred times longer than decoding its
-JSON.
+Only this file, access.py and command_output.py import the client libraries, so these libraries can be
+replaced. The models of the Kubernetes library are not used: decoding a pod into a model takes a hundred times
+longer than decoding its JSON.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Connection:
     """Sends requests to one API server. The first request connects.
 
     Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
-    is sent a second time only after credentials have expired.
+    is sent a second time only if its credentials were refused (status 401), with fresh credentials.
     """
 
     def __init__(

@@ -115,13 +115,13 @@ _STOPPED_WITH_ITS_NODE = replace(_NODE_SHUT_DOWN, eviction=EvictionReason.SHUT_D
 _TAINTED = replace(NODE_LOST, eviction=EvictionReason.TAINTED)
 _EVICTED = Row(
     Category.EVICTED,
-    "Rank {rank} was evicted, since its node ran short of a resource.",
+    "Rank {rank} was evicted because its node ran short of a resource.",
     "Set the algorithm's resources to what it uses (memory, ephemeral-storage), then submit the job again.",
     retryable=True,
 )
 _OVER_ITS_LIMIT = Row(
     Category.EVICTED,
-    "Rank {rank} was evicted, since it used more disk or shared memory than its limit.",
+    "Rank {rank} was evicted because it used more disk or shared memory than its limit.",
     "Raise scratch_size (HOME, TMPDIR), shm_size (/dev/shm) or resources.ephemeral-storage, or write less.",
 )
 _DRAINED = Row(
@@ -182,9 +182,9 @@ _FETCHES: Mapping[int, Row] = {
     fetch_program.NO_GRPC: Row(
         Category.INIT_FAILED,
         _FETCH_FAILED,
-        "The image of the program, which the request names or else kubernetes.program_image or "
-        "program_environments, lacks grpcio. Install it there, choose another image, or ask the operator to "
-        "set kubernetes.fetch_image to the image of the service.",
+        "The image of the program lacks grpcio. Install it there, choose another image (in the request, in "
+        "kubernetes.program_image or in program_environments), or ask the operator to set "
+        "kubernetes.fetch_image to the image of the service.",
     ),
     fetch_program.REFUSED: Row(
         Category.INIT_FAILED,
@@ -209,8 +209,9 @@ _FETCHES: Mapping[int, Row] = {
 _NOT_FETCHED = Row(
     Category.INIT_FAILED,
     _FETCH_FAILED,
-    "Check that the image kubernetes.fetch_image, or else the image of the program (that of the request, or "
-    "kubernetes.program_image or program_environments), has python3 with grpcio.",
+    "Check that the image that fetches the files has python3 with grpcio. This is kubernetes.fetch_image if "
+    "it is set, and otherwise the image of the program: from the request, kubernetes.program_image or "
+    "program_environments.",
 )
 NO_ADDRESS = Diagnosis(
     category=Category.LAUNCH_FAILED,
@@ -295,7 +296,7 @@ def not_fetched(rank: int, code: int, detail: str) -> Diagnosis:
 
 
 def pod_row(reason: str, message: str) -> Row | None:
-    """Return the row for the reason in a pod's status; None if a pod with this reason has not been ended."""
+    """Return the row for the reason in a pod's status; None if the reason is not for the end of a pod."""
     if reason == "Evicted" and "exceeds" in message:
         return _OVER_ITS_LIMIT
     return _REFUSED if reason.startswith(_OUT_OF_A_RESOURCE) else POD.get(reason)
@@ -305,7 +306,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
     """Return why the training container failed by itself. `terminated` is its state, `code` its exit code."""
     reason, message = terminated.get("reason") or "", _evidence(terminated.get("message") or "")
     if reason == "OOMKilled":
-        summary = f"Rank {rank} was killed, since it used more memory than its limit or than its node has."
+        summary = f"Rank {rank} was killed because it used more memory than its limit or than its node has."
         return Row(Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY).about(rank, message)
     if reason in ("ContainerCannotRun", "StartError"):  # Docker; containerd and CRI-O
         return _not_started(rank, message)
@@ -351,7 +352,7 @@ def _ended_by_signal(rank: int, number: int, message: str) -> Diagnosis:
 
 
 def other_flavor(key: str, wanted: str, value: str) -> Diagnosis:
-    """Diagnose that a job asks for other nodes than its flavor has."""
+    """Diagnose that a job asks for nodes that its flavor does not have."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary=f"The job asks for nodes with the label {key}={wanted}, and its flavor has nodes with "

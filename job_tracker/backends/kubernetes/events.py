@@ -36,13 +36,13 @@ _DIGEST_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The content of an Event. `reason` is the key word for people and programs."""
+    """The content of an Event. `reason` is a keyword for people and programs."""
 
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     code: str = ""
-    """A text that distinguishes Events with the same reason."""
+    """A string that distinguishes Events with the same reason."""
 
 
 def job_event(before: Job, after: Job) -> JobEvent | None:
@@ -68,7 +68,7 @@ def event_manifest(
 ) -> Manifest:
     """Return the manifest of an Event about the job's master pod.
 
-    `kubectl describe` finds it only by the pod's uid.
+    `uid` is the pod's uid; None if it is unknown. `kubectl describe` finds the Event only by this uid.
     """
     pod = naming.instance_name(job.group.name, MASTER_RANK)
     # Job 1 of an earlier store has the same names, and its Events may still exist.
@@ -147,7 +147,7 @@ class EventRecorder:
     def _master_of(self, ref: GroupRef) -> str | None:
         """Return the uid of the group's master pod; None if the pod was never seen.
 
-        The pod of a cancelled job is gone by the time its end is saved.
+        The uid is remembered, because the pod of a cancelled job is gone by the time the job's end is saved.
         """
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:

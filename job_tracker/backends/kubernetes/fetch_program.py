@@ -52,7 +52,7 @@ def main(folder: str, tree: str, cache: str = "", project: str = "", max_bytes: 
     except ImportError as error:
         _say(f"this image cannot fetch the program: {error}")
         return NO_GRPC
-    os.umask(0)  # the program may run as another user than this container
+    os.umask(0)  # the program and this container may run as different users
     end, pause = time.monotonic() + _PATIENCE_SECONDS, _FIRST_PAUSE
     address = os.environ["REPORT_ADDRESS"]
     kept = Cache(Path(cache), project, int(max_bytes)) if cache else None
@@ -110,7 +110,7 @@ class Cache:
         place.unlink()
         with self._guarded():
             if self._works and kept.exists():
-                _say(f"the cache has another content for {sha256}, which is removed")
+                _say(f"the cached file {sha256} does not match its hash, and is removed")
                 kept.unlink(missing_ok=True)
         return False
 
@@ -183,7 +183,7 @@ def _fetch(grpc: Any, address: str, folder: Path, tree: str, cache: Cache | None
         def call(request: bytes) -> "_Stream":
             return _Stream(channel.unary_stream(_RPC)(request, metadata=metadata, timeout=_MOST_SECONDS))
 
-        _clear(part, folder)  # remains of an earlier run of this container
+        _clear(part, folder)  # an earlier run of this container may have left them
         if cache is None or not _copied(call(_MANIFEST_ONLY), part, tree, cache):
             _clear(part)
             _write(call(_ALL), part, tree, cache)
@@ -234,7 +234,7 @@ class _Stream:
 def _content(message: bytes) -> memoryview:
     """Return the bytes of field 1 of a FetchProgramResponse.
 
-    The message has its tag, its length as a varint, its bytes.
+    The message consists of the tag of the field, the number of bytes as a varint, and the bytes.
     """
     length, begin, shift = 0, 1, 0
     for byte in message[1:6]:
@@ -279,7 +279,7 @@ def _write(stream: _Stream, folder: Path, tree: str, cache: Cache | None) -> Non
                 digest.update(piece)
                 file.write(piece)
         if digest.hexdigest() != sha256:
-            raise Broken(f"it sent another content for {place.relative_to(folder)}")
+            raise Broken(f"the content that it sent for {place.relative_to(folder)} does not match its hash")
         if cache:
             cache.keep(sha256, place)
 

@@ -62,6 +62,6 @@ def _tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
 def flavor_of(node: Manifest, flavors: Mapping[str, NodeFlavor]) -> str | None:
     """Return the first flavor to which the node belongs, so that no node counts twice; None if there is none.
 
-    Taints do not matter here, since they come and go.
+    Taints do not matter here, because they come and go.
     """
     return next((name for name, flavor in flavors.items() if flavor.has(node)), None)

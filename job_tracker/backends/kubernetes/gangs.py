@@ -94,7 +94,8 @@ class GangScheduler(Config):
     scheduler: Scheduler | None = Field(
         default=None,
         description="Kind of the cluster's gang scheduler. For each group with several pods, the service "
-        "creates a PodGroup, which needs rights (deploy/optional/gang). Unset: no gang scheduler.",
+        "creates a PodGroup. For this, it needs the rights in deploy/optional/gang. Unset: no gang "
+        "scheduler.",
     )
     scheduler_name: ObjectName | None = Field(
         default=None,

@@ -33,8 +33,8 @@ STOPPING = "training-service/stopping"
 # The time that the pods of a group may take to appear. A group with missing pods may be in the middle of a
 # launch, by another replica or by a service that was killed.
 _LAUNCH_TIME = timedelta(seconds=30)
-# The time for which resolvers may still have cached that the Service's name is missing, after the Service is
-# back.
+# After the Service is back, DNS resolvers may still have the negative answer for its name in their caches for
+# this time.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
@@ -67,7 +67,7 @@ class PodGroup(LiveGroup):
     outage: Outage | None = None
     """The latest outage of the group's Service."""
     log_ends: dict[str, str] = field(default_factory=dict)
-    """The ends of the logs of failed pods, by uid. An empty text: the log could not be read."""
+    """The ends of the logs of failed pods, by uid. Empty: the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
     """The failed pods, by rank, whose logs are to be read.
 
@@ -80,7 +80,7 @@ class PodGroup(LiveGroup):
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _notices: dict[int, Eviction] = field(default_factory=dict)
-    """The observed evictions by rank. They are stored since later states of the pods no longer show them."""
+    """The observed evictions by rank. They are stored because later states of pods no longer show them."""
     _changed: set[int] = field(default_factory=set)
 
     @property
@@ -102,11 +102,12 @@ class PodGroup(LiveGroup):
     ) -> Observation:
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
-        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`).
-        Other ranks that fail in the meantime count as running, too, since the failure whose log is still
-        being read may be the cause.
+        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`), if
+        the kubelet has kept only a part of it. Other ranks that fail in the meantime count as running, too,
+        because the failure whose log is still being read may be the cause.
 
-        The result of a rank that has ended is final, even if its pod changes or is deleted.
+        The result of a rank that has ended is final, even if its pod changes or is deleted. Only the exit
+        code of a stopped rank may still follow.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
@@ -186,7 +187,7 @@ class PodGroup(LiveGroup):
         return seen
 
     def _with_log(self, rank: int) -> Manifest | None:
-        """Return the rank's pod. If the end of its log was read, that is the message of the pod's end."""
+        """Return the rank's pod. If the end of its log was read, it replaces the kubelet's message."""
         pod = self.pods.get(rank)
         log_end = self.log_ends.get(pod["metadata"]["uid"]) if pod else None
         return with_message(pod, log_end) if pod and log_end else pod
@@ -213,7 +214,7 @@ class PodGroup(LiveGroup):
         return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
 
     def _is_young(self, now: datetime) -> bool:
-        # The time of one pod is enough, since all pods are created at about the same time.
+        # The time of one pod is enough, because all pods are created at about the same time.
         made = next((pod["metadata"].get("creationTimestamp") for pod in self.pods.values()), None)
         return made is not None and now - datetime.fromisoformat(made) < _LAUNCH_TIME
 
@@ -273,8 +274,8 @@ class Groups(LiveGroups[PodGroup]):
     def take(self, changes: Iterable[Change]) -> None:
         """Update groups with the current state of pods. Called by the cache.
 
-        All pods are updated before any group is observed, since the master's annotation explains why a worker
-        was deleted.
+        All pods are updated before any group is observed, because the master's annotation explains why a
+        worker was deleted.
         """
         touched: dict[GroupRef, PodGroup] = {}
         found: list[PodGroup] = []
@@ -351,7 +352,7 @@ def _training_states(pod: Manifest) -> list[Manifest]:
 def has_ended(pod: Manifest) -> bool:
     """Return whether the pod has ended by itself and its node reports no running process.
 
-    The phase does not suffice, since early kubelets set Failed before they end the pod's processes.
+    The phase does not suffice, because early kubelets set Failed before they end the pod's processes.
     """
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")

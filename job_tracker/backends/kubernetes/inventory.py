@@ -1,8 +1,8 @@
 """The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
 
 The inventory comes from two lists, each continued by a watch: one of the nodes, and one of the pods in all
-namespaces that have not ended. A change of a pod costs no more in a larger cluster, since only the pod's node
-is evaluated again.
+namespaces that have not ended. A change of a pod costs no more in a larger cluster, because only the pod's
+node is evaluated again.
 """
 
 import logging
@@ -57,7 +57,7 @@ class NodeInventory:
         timing: WatchTiming | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """`followed` has the names of the flavors whose nodes are wanted."""
+        """`followed` has the names of the flavors whose nodes are listed."""
         self._settings = settings
         self._flavors = settings.flavors
         self._followed = frozenset(followed)
@@ -77,9 +77,9 @@ class NodeInventory:
         self._feed: Broadcast[str, Machine | None] = Broadcast()
 
     async def check(self) -> None:
-        """Check that the service may read nodes and pods. Raises BackendRefused.
+        """Check that the service may read nodes and pods.
 
-        An unreachable cluster is accepted.
+        Raises BackendRefused if it may not; an unreachable cluster is accepted.
         """
         try:
             await self._sync()
@@ -107,7 +107,7 @@ class NodeInventory:
         return dict(self._machines)
 
     async def _sync(self) -> None:
-        # Pods are read first, since nodes without their pods would look empty.
+        # Pods are read first, because nodes without their pods would look empty.
         await self._pod_cache.sync()
         await self._node_cache.sync()
 
@@ -173,7 +173,7 @@ class NodeInventory:
         )
 
     def _slim_pod(self, pod: Manifest) -> Manifest:
-        """Return the pod with only the fields in use, since there may be very many pods in all namespaces."""
+        """Return only the identity of the pod and what it takes: all namespaces may have very many pods."""
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         is_ours = (

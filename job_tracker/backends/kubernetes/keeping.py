@@ -3,9 +3,10 @@
 A label removes such pods from the selection of live groups, so every replica ignores them. The time until
 which a pod is kept is written on the pod, so any replica can remove it afterwards.
 
-Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline would
-end a running pod without deleting it. But early kubelets (seen with 1.20) report such a pod as Failed while
-its processes run, and never report the end of the processes (kubernetes/kubernetes issue 88613).
+Only pods that ended by themselves can be kept, because a running pod is ended by deleting it. A deadline
+(activeDeadlineSeconds) would end a running pod without deleting it. But early kubelets (seen with 1.20)
+report such a pod as Failed while its processes run, and never report the end of the processes
+(kubernetes/kubernetes issue 88613).
 """
 
 import asyncio
@@ -47,7 +48,8 @@ class Keeper:
     async def keep(self, pod: Manifest, until: datetime) -> bool:
         """Keep a pod that ended by itself; return False if it is gone or cannot be kept.
 
-        A kept pod has no owner, so that it survives the deletion of its master.
+        A kept pod has no owner, so that it survives the deletion of its master. Raises Unreachable if the API
+        server does not answer, unless Kueue manages the pod.
         """
         metadata = pod["metadata"]
         change = {

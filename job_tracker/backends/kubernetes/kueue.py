@@ -64,8 +64,8 @@ class KueueSettings(Config):
     queues: dict[str, LocalQueueName] = Field(
         default={},
         max_length=10_000,
-        description="For each queue of this service, the name of its LocalQueue. A queue that is not named "
-        "here has the LocalQueue with the queue's name.",
+        description="For each queue of this service, the name of its LocalQueue. A queue without an entry "
+        "has the LocalQueue of the same name.",
     )
     priority_classes: dict[str, LocalQueueName] = Field(
         default={},
@@ -141,7 +141,7 @@ def is_gated(pod: Manifest) -> bool:
 
 
 def is_held(pod: Manifest) -> bool:
-    """Return whether a deleted pod that never ran exists only until Kueue removes its finalizer."""
+    """Return whether the pod never ran, is being deleted, and waits until Kueue removes its finalizer."""
     metadata = pod["metadata"]
     never_ran = not (pod.get("spec") or {}).get("nodeName") and not (pod.get("status") or {}).get(
         "containerStatuses"
@@ -205,8 +205,8 @@ def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None =
         return f"{waits}: {said}"
     if labels.get(MANAGED) != "true":
         return (
-            f"{waits}: Kueue does not manage the pod; check that it runs with the integration pod, and that "
-            f"it manages the namespace {pod['metadata'].get('namespace', '')}"
+            f"{waits}: Kueue does not manage the pod; check that Kueue's integration `pod` is enabled, and "
+            f"that Kueue manages the namespace {pod['metadata'].get('namespace', '')}"
         )
     return f"{waits}: Kueue has made no Workload for the group yet; if that lasts, see the Events of the pods"
 

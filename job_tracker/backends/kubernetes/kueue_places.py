@@ -18,7 +18,7 @@ _WITHOUT_SECONDS: Final = 300.0
 
 
 class Places:
-    """Reads the places of all groups in a LocalQueue together, at most once in `seconds`."""
+    """Reads the places of all groups in a LocalQueue together, at most once every `seconds`."""
 
     def __init__(self, client: KubernetesClient, seconds: float) -> None:
         self._client = client

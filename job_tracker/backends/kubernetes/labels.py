@@ -116,7 +116,7 @@ def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
     """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
     `master_pod` is the API server's answer, with the uid. The master is not marked as the controller of the
-    object, since no worker should be recreated elsewhere when its node is drained. The object does not block
+    object, because nothing recreates a worker elsewhere when its node is drained. The object does not block
     the deletion of the master.
     """
     master = master_pod["metadata"]

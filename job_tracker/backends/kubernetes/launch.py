@@ -1,8 +1,8 @@
-"""Creates or adopts the objects of a plan: the master first, since it owns the other objects.
+"""Creates or adopts the objects of a plan: the master first, because it owns the other objects.
 
-An object of an attempt is never created a second time, since the first object may have run. If any pod of
-the attempt is known and the master is missing, the attempt has failed. A worker is not created again if it
-was ever seen, or if the group was ever complete, except to restart its rank.
+A pod of an attempt is not created a second time, because the first pod may have run. If any pod of the
+attempt is known and the master is missing, the attempt has failed. A worker is not created again if it was
+ever seen, or if the group was ever complete. Only to restart a rank, its pod is created again.
 """
 
 import logging
@@ -60,7 +60,11 @@ class _Attempt:
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether the wanted object has certainly not existed since the last restart of its rank."""
+        """Return whether the wanted object may be created.
+
+        A pod may be created if it has certainly not existed since the last restart of its rank. If the
+        attempt was begun with another configuration, no object may be created.
+        """
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False
@@ -174,7 +178,8 @@ class Launcher:
     ) -> Manifest:
         """Return the existing object if it is the wanted one.
 
-        Raises NotYet while an old object is being deleted.
+        Raises NotYet while an old object is being deleted, and LaunchFailed if the launch can neither use nor
+        replace the object.
         """
         name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
         is_being_deleted = "deletionTimestamp" in found["metadata"]
@@ -208,7 +213,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # it may be being deleted from outside, which is observed later as a failure
+        return found  # if something else is deleting it, that is observed later as a failure
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

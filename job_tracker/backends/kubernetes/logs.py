@@ -28,7 +28,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # The pause is long, since a node may be unable to serve logs for hours, and there is a stream for every
+    # The pause is long, because a node may be unable to serve logs for hours, and there is a stream for every
     # master on it.
     longest_pause = 300.0
 
@@ -66,9 +66,9 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
 
 
 async def _whole_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the same bytes in other pieces, each of which ends with a line.
+    """Yield the same bytes in other pieces, which end where a line ends.
 
-    The last piece and long lines may not.
+    Only the last piece, and pieces of long lines, may end elsewhere.
     """
     rest = b""
     async for piece in pieces:

@@ -80,8 +80,8 @@ def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Return the Service of a launched group, rebuilt from its master pod.
 
-    `port` is used if the ranks of the group do not use the master's port. The Service resolves the names of
-    all pods if the master is addressed by its pod's own name.
+    `port` is used if the master pod has no variable MASTER_PORT. The Service resolves the names of all pods
+    if a variable of the master pod has the pod's own name as an address.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -321,7 +321,7 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _claims(options: PodOptions) -> dict[str, str]:
-    """Return a name for the volume of each claim, since names of claims may be invalid as names of
+    """Return a name for the volume of each claim, because names of claims may be invalid as names of
     volumes.
     """
     claims = dict.fromkeys(volume.claim for volume in options.volumes)

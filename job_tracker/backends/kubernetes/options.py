@@ -93,12 +93,13 @@ class PodOptions(RequestedPodOptions):
     )
     volumes: tuple[VolumeMount, ...] = Field(
         default=(),
-        description="Claims with datasets, models and checkpoints. They are mounted so that `storage.uri` "
-        "exists in the pods.",
+        description="Claims with datasets, models and checkpoints. If `storage.uri` is a folder, mount the "
+        "folder at the same path in the pods.",
     )
     secret_environment: dict[EnvironmentName, SecretValue] = Field(
         default={},
-        description="Environment variables by name whose values are in Secrets, such as storage credentials.",
+        description="Environment variables, by name, whose values are in Secrets, such as the credentials "
+        "for the storage.",
     )
     secrets: tuple[ObjectName, ...] = Field(
         default=(),
@@ -163,7 +164,9 @@ class KubernetesRecipe(PodOptions):
     @model_validator(mode="after")
     def _torchrun_has_a_command(self) -> "KubernetesRecipe":
         if self.nproc_per_node > 1 and not self.command:
-            raise ValueError("nproc_per_node is above 1, so torchrun needs a command to start; set command")
+            raise ValueError(
+                "nproc_per_node is above 1, so the framework's launcher needs a command to start; set command"
+            )
         return self
 
     @model_validator(mode="after")

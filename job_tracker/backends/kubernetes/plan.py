@@ -70,7 +70,7 @@ def plan(
     """Return the plan of the job's current attempt.
 
     Pods get `marks` or, if that is None, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
-    options are not readable.
+    options are not readable, or if the configuration lacks something that the job needs.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks

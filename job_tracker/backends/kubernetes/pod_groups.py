@@ -1,7 +1,7 @@
 """The objects that describe groups to the cluster's own gang scheduler (gangs.py).
 
-A PodGroup exists before its pods, since Volcano refuses pods whose PodGroup is missing. After its creation,
-the master becomes the owner of the PodGroup, so that the cluster removes both together.
+A PodGroup exists before its pods, because Volcano refuses pods whose PodGroup is missing. Once the master pod
+is created, it becomes the owner of the PodGroup, so that the cluster removes both together.
 """
 
 import logging

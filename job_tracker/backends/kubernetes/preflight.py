@@ -20,10 +20,10 @@ Key = tuple[str, str, bool]
 
 
 class DryRun:
-    """Checks each algorithm and set of options at most once a minute.
+    """Checks the combination of the algorithm, the pod options, and whether there are several instances.
 
-    Parameters need no check, since they cannot make a pod invalid. Concurrent checks of the same combination
-    share one call.
+    A combination that was accepted is not checked again for a minute. Parameters need no check, because they
+    cannot make a pod invalid. Concurrent checks of the same combination share one call.
     """
 
     def __init__(self, backend: KubernetesBackend) -> None:

@@ -11,7 +11,7 @@ def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | 
             return Diagnosis(
                 category=Category.QUOTA_EXCEEDED,
                 summary=f"The namespace {namespace} has no quota left for {name}.",
-                resolution="Wait until other pods in it have ended, request fewer instances or resources, "
+                resolution="Wait until other pods there have ended, request fewer instances or resources, "
                 "or ask for a higher quota; then submit the job again.",
                 detail=error.message,
                 retryable=True,
@@ -65,6 +65,6 @@ def _namespace_gone(error: ApiError, namespace: str, how: str) -> Diagnosis:
     return Diagnosis(
         category=Category.NAMESPACE_GONE,
         summary=f"The namespace {namespace} {how}.",
-        resolution="Create it, or set kubernetes.namespace to another one, and submit the job again.",
+        resolution="Create it, or set kubernetes.namespace to another namespace. Then submit the job again.",
         detail=error.message,
     )

@@ -60,7 +60,7 @@ class MasterServices:
         self._cache.put(service)
 
     async def sweep(self) -> None:
-        """Remove Services whose group has no pods, and recreate missing Services of other groups."""
+        """Remove Services whose group has no known pod and no master pod. Recreate missing Services."""
         for ref in list(self._uids):
             if self._groups.get(ref) is None:
                 # The master was deleted, and its dependents were orphaned (kubectl delete --cascade=orphan).

@@ -20,7 +20,7 @@ from job_tracker.domain.group import InstanceOptions, Place
 
 
 class Topology(Config):
-    """Labels that name the machine, rack and zone of a node. Nodes in one zone have the same value."""
+    """Labels that name the machine, rack and zone of a node. Nodes in the same place have the same value."""
 
     machine: Key = Field(default="kubernetes.io/hostname", description="Label that names the machine.")
     rack: Key | None = Field(
@@ -61,7 +61,8 @@ class KubernetesSettings(ProgramImages):
         default=12356,
         ge=1024,
         le=65535,
-        description="MASTER_PORT of every group. Each pod has its own address.",
+        description="MASTER_PORT of every group. Groups can have the same port, because each pod has its own "
+        "address.",
     )
     image_pull_grace: Duration = Field(
         default=timedelta(seconds=60),
@@ -96,8 +97,8 @@ class KubernetesSettings(ProgramImages):
     program_cache: ObjectName | None = Field(
         default=None,
         description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, by project. Then "
-        "`fetch_image` is required, since only its init container mounts the claim. Unset: each pod fetches "
-        "all files.",
+        "`fetch_image` is required, because only the init container with this image mounts the claim. Unset: "
+        "each pod fetches all files.",
     )
     program_cache_bytes: int = Field(
         default=20 << 30,
@@ -173,7 +174,7 @@ class KubernetesSettings(ProgramImages):
     def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
         """Return the marks of pods for Kueue.
 
-        `priorities` has the numbers of priorities by the names of their classes.
+        `priorities` has the number of each priority, by the name of its class.
         """
         classes = {priorities[name]: each for name, each in self.kueue.priority_classes.items()}
         return KueueMarks(self.kueue.queues, classes)

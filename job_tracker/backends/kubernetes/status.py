@@ -62,9 +62,9 @@ def observe_rank(
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
-    `notice` is the eviction that was seen before, since a pod that is gone no longer shows it. A pod is
-    `orphaned` if its master is gone; the cluster then deletes the pod. `gate_note` is the reason why a pod
-    waits for Kueue.
+    `notice` is the eviction that was seen before; a pod that is gone no longer shows it. A pod is `orphaned`
+    if the pod of its master was never seen: the master is then gone, and the cluster deletes its dependents.
+    `gate_note` is the reason why a pod waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -121,8 +121,9 @@ def pending_reason(pod: Manifest) -> str | None:
 
 
 def end_is_cut(pod: Manifest) -> bool:
-    """Return whether the training failed, and the message of the kubelet has only a part of the end of its
-    log.
+    """Return whether the training failed, and the kubelet's message has its maximum length.
+
+    Then the message may have only a part of the end of the log that is evidence.
     """
     end = _training_state(pod).get("terminated") or {}
     message = end.get("message") or ""
@@ -273,8 +274,9 @@ def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
 
 
 def _deletion_asked_at(pod: Manifest) -> datetime | None:
-    """Return when the deletion of the pod was requested; None if it was not. (The stamp has the end of the
-    grace period.)
+    """Return when the deletion of the pod was requested; None if it was not.
+
+    The pod's deletionTimestamp is the end of the grace period.
     """
     metadata = pod["metadata"]
     deadline = _moment(metadata.get("deletionTimestamp"))

@@ -1,4 +1,4 @@
-"""Stops groups: marks the intent, saves the logs, deletes the pods, and waits until none is left."""
+"""Stops groups: marks a pod, saves the logs, deletes the pods, and waits until none is left."""
 
 import asyncio
 import logging
@@ -95,7 +95,7 @@ class Stopper:
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
-        """Remove a failed pod before its rank is restarted, and save its log."""
+        """Remove the pod of a rank that is to be restarted, and save its log."""
         group, rank = await self._find(ref), rank_of(pod)
         if group is not None and rank is not None and has_started(pod):
             await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
@@ -192,8 +192,8 @@ class Stopper:
         block.
 
         A silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have
-        ended. The node is asked once more at the end, but not in between, since a thousand groups may be
-        stopped at once.
+        ended. The node is asked once more at the end, for at most _REST_SECONDS, but not in between: a
+        thousand groups may be stopped at once.
         """
         started = {rank: has_ended(pod) for rank, pod in group.living.items() if has_started(pod)}
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
@@ -233,8 +233,9 @@ class Stopper:
         await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], grace)
 
     async def _remove_leftovers(self, group: PodGroup) -> None:
-        """Remove the pods that remain after the grace period, since the kubelet is slow or the node is
-        lost.
+        """Remove pods that remain after the grace period, because the kubelet is slow or the node is lost.
+
+        Raises BackendUnavailable if pods still exist after that.
         """
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return

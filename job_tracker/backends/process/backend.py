@@ -51,7 +51,7 @@ _MAX_NAMED = 10
 class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches this state.
 
-    Several services may share the files. All of these services may read logs, since this needs only the
+    Several services may share the files. All of these services may read logs, because this needs only the
     files. Only the replica that observes, launches or stops groups adopts a group, and cleans up after a
     killed supervisor.
     """
@@ -99,8 +99,8 @@ class ProcessBackend:
             group = self._groups.get(plan.group)
             store_id = naming.store_of(plan.group.home)
             if group is not None and naming.store_of(group.folder.group.home) != store_id:
-                # The group is left from a version whose stores had no ids: this store has no job with its
-                # number.
+                # The group belongs to another store: its job only has the same number as this job. One of the
+                # two is from a version whose stores had no ids.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None
@@ -148,7 +148,8 @@ class ProcessBackend:
     async def _find(self, group: GroupRef) -> ProcessGroup | None:
         """Return the group, even if another service has launched it; None if there is none.
 
-        If there is none, remove the remains of an earlier group of that name.
+        If there is none, remove the folder that an interrupted launch may have left, and kill processes that
+        still run in it.
         """
         folder = await asyncio.to_thread(self._folders.find, group)
         if folder is None:
@@ -211,7 +212,10 @@ class ProcessBackend:
         )
 
     def _unpack_of(self, plan: ProcessPlan) -> Unpack | None:
-        """Return the function that writes the files of the plan's uploaded program; None if it has none."""
+        """Return the function that writes the files of the plan's uploaded program; None if there is none.
+
+        Raises TreeDamaged if this service keeps no uploaded files.
+        """
         if plan.program is None:
             return None
         project, tree = plan.program
@@ -299,7 +303,7 @@ class ProcessBackend:
             self._changes.publish(group.folder.group, group.observe())
 
     async def _follow(self, group: ProcessGroup) -> None:
-        """Follow the group. Log an error, so that it does not keep the other groups from being followed."""
+        """Follow the group. Log an error instead of raising it, so that other groups are followed, too."""
         try:
             await group.follow()
         except OSError as error:

@@ -14,10 +14,11 @@ _FOLDER = str(Path(sys.executable).parent)
 
 
 async def execute(pid: int, command: Sequence[str], most_bytes: int) -> bytes:
-    """Run the command, with `pid`, the rank's first process, in the variable RANK_PID. See RankAccess.
+    """Run the command, and return the beginning of its output. See RankAccess.
 
-    `python3` is the Python of the service. The command gets no variables of the service's environment. A
-    command that is cancelled, or prints too much, is killed together with all processes that it has started.
+    The variable RANK_PID has `pid`, the pid of the rank's first process. `python3` is the Python of the
+    service. The command gets no variables of the service's environment. If this call is cancelled, or the
+    command prints `most_bytes`, the command and the processes that it has started are killed.
     """
     program = sys.executable if command[0] == "python3" else command[0]
     try:

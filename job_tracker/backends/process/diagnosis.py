@@ -127,7 +127,8 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
     if number == signal.SIGKILL and oom_kills > 0:
         return Diagnosis(
             category=Category.OUT_OF_MEMORY,
-            summary=f"The kernel killed rank {rank}: the machine or the rank's limit ran out of memory.",
+            summary=f"The kernel killed rank {rank}: the machine ran out of memory, or the rank reached its "
+            "memory limit.",
             resolution=USE_LESS_MEMORY,
             detail=log_tail,
             rank=rank,

@@ -1,10 +1,10 @@
 """Python environments of uploaded programs, and folders for caches.
 
-A program has a requirements file, or names a configured environment.
+A program may have a requirements file, or name a configured environment.
 
 The first rank that needs the environment of a requirements file makes this environment in the folder of the
-project (shared/requirements_runner.py). An environment is removed when it was not used for a while. A running
-job holds the lock of its environment.
+project (shared/requirements_runner.py). Such an environment is removed when it was not used for a while. A
+running job holds the lock of its environment.
 """
 
 import shutil
@@ -35,10 +35,8 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words to put before a rank's command, so that it runs with the packages of its requirements
-    file.
-
-    Without such a file, there are none.
+    """Return the arguments to put before a rank's command, so that it runs with the packages of its
+    requirements file; none without such a file.
     """
     program = spec.program
     if program is None or not program.requirements:
@@ -51,7 +49,7 @@ def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
 def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
     """Make the folder for caches that outlive the job, and return the variables for them. Raises OSError.
 
-    Jobs without an uploaded program have none.
+    There are no such caches for jobs without an uploaded program, or if `root` is None.
     """
     if root is None or spec.program is None:
         return {}
@@ -63,7 +61,8 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 def sweep(root: Path, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds.
 
-    Of each project, keep only the newest `most`. Environments of running jobs stay. Raises OSError.
+    Of the others, keep only the `most` last used of each project. Environments of running jobs stay. Raises
+    OSError.
     """
     for project in _entries(root):
         requirements_runner.sweep(str(project), keep, most)

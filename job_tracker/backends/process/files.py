@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _MAX_COMMAND = 8 << 20
 MAX_ENTRIES = 1_000_000
-"""The largest number of names that are read from a folder, since training can create any number of files."""
+"""The largest number of names that are read from a folder. Training can create any number of files."""
 _MAX_PROGRAM = 64 << 10
 
 
@@ -58,7 +58,7 @@ class RankFolder:
         return self.place / "log"
 
     def arguments(self) -> list[str]:
-        """Read the arguments that the supervisor executes; empty if they cannot be read."""
+        """Read the arguments that the supervisor executes; empty if they cannot be read or are too long."""
         try:
             fields = (self.place / "command").read(_MAX_COMMAND).split(b"\0")
             arguments = [field.decode(errors="replace") for field in fields[3 : 3 + int(fields[2])]]
@@ -68,7 +68,7 @@ class RankFolder:
         return arguments if sum(map(len, arguments)) <= _MAX_PROGRAM else []
 
     def processes(self) -> ProcessRecord | None:
-        """Read the pids of the rank, once its supervisor has recorded them."""
+        """Read the pids of the rank; None if its supervisor has not recorded them yet."""
         return records.read_or_none(self.place / "process.json", ProcessRecord)
 
     def exit_record(self) -> ExitRecord | None:
@@ -120,8 +120,8 @@ class RankFolder:
 
         Keep its output.
         """
-        # The order matters: a crash in between leaves a rank that has ended. In the opposite order, it would
-        # leave a rank that can never start.
+        # The order matters: a crash in between leaves a rank that counts as ended. In the opposite order, it
+        # would leave a rank that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -134,9 +134,10 @@ class RankFolder:
         restarts: int = 0,
         unpack: Unpack | None = None,
     ) -> None:
-        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep.
+        """Make the folder ready for a supervisor.
 
-        `unpack` writes the files of an uploaded program.
+        `memory` is the memory limit in bytes, and `most_log` is the number of bytes of log to keep. `unpack`
+        writes the files of an uploaded program; None if there is none.
         """
         # Parents are not created: that would restore the folder of a group that another service has stopped
         # in the meantime.
@@ -194,7 +195,7 @@ class GroupFolder:
     def order_to_stop(self, grace: float) -> None:
         """Write the order to stop the group within `grace` seconds.
 
-        After that, no supervisor starts a rank of it.
+        After that, supervisors start no rank of the group.
         """
         _publish_json(self.place / "stop.json", {"grace": grace})
 

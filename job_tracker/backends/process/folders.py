@@ -55,7 +55,7 @@ class Folders:
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """Create the folder of a live group.
 
-        If another service created it at the same time, return that one.
+        If another service has created the folder at the same time, return the folder with its record.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._live / _folder_name(group)
@@ -82,7 +82,7 @@ class Folders:
             try:
                 folder.order_to_keep(keep_until)
             except OSError as error:  # if the disk is full, removing the group helps
-                log.warning("%s is removed early, since it cannot be kept: %s", folder.path, error)
+                log.warning("%s is removed early, because it cannot be kept: %s", folder.path, error)
         with suppress(FileNotFoundError):  # another service has moved it
             folder.open_to_owner()
         kept = _move(folder.place, self._kept)
@@ -115,7 +115,7 @@ class Folders:
             _remove(self._gone / name)
 
     def remove_unrecorded(self, group: GroupRef) -> None:
-        """Delete the remains of a launch that was interrupted before it wrote the group's record."""
+        """Delete the folder of a launch that was interrupted before it wrote the group's record."""
         if self.find(group) is None:
             _remove(self._live / _folder_name(group))
 
@@ -141,7 +141,7 @@ class Folders:
             _remove(_move(self._ended / _folder_name(group), self._gone))
 
     def remove(self, group: GroupRef) -> None:
-        """Delete all remains of a stopped group."""
+        """Delete all files of a stopped group."""
         for place in (self._live, self._kept, self._ended):
             _remove(place / _folder_name(group))
 
@@ -150,7 +150,7 @@ class Folders:
         return [name for name in names_in(place) if _store_of(name) in ("", self._store_id)]
 
     def _clean_up(self, kept: Place) -> None:
-        """Reduce a stopped group to its logs and its exit records."""
+        """Delete the working and temporary folders of a stopped group. Keep its logs and records."""
         for folder in _folders_in(kept):
             for name in ("work", "tmp"):  # these may be larger than all logs together
                 _remove(folder / name)

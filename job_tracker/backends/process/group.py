@@ -65,8 +65,8 @@ class ProcessGroup:
         return any(rank.is_running for rank in self._ranks)
 
     def ended_of(self, rank: int) -> asyncio.Event | None:
-        """Return the event that is set when the rank, since its last start, has ended; None if there is no
-        such rank.
+        """Return the event that is set once the rank has ended after its last start; None if there is no such
+        rank.
         """
         return self._ranks[rank].ended if rank < len(self._ranks) else None
 

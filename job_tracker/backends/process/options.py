@@ -10,7 +10,7 @@ from job_tracker.common.config import Config
 
 
 class OwnOptions(Config):
-    """The options of algorithms that only the process backend has."""
+    """The options of an algorithm that exist only for the process backend."""
 
     virtual_environment: Annotated[Path, AfterValidator(Path.absolute)] | None = Field(
         default=None,

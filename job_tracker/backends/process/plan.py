@@ -38,7 +38,7 @@ class ProcessPlan:
     """The variables that are the same for every rank."""
 
     runner: tuple[str, ...] = ()
-    """The words to put before each rank's command, so that it runs in its Python environment."""
+    """The arguments to put before each rank's command, so that it runs in its Python environment."""
     program: tuple[str, str] | None = None
     """The project and the tree of an uploaded program; None for a configured algorithm."""
 
@@ -86,9 +86,10 @@ def plan(
     """Return the plan of the job's current attempt.
 
     `path` is the PATH of the processes, `inherited` are the variables that they get from the service's
-    environment, and `cores` is the number of cores that all instances share. `runner` comes before the
-    commands, `caches` are variables for caches, and `environments` are the configured Python environments by
-    name. Raises KeyError with the name of an environment that is no longer configured.
+    environment and settings, `extra_environment` are further variables of the service, and `cores` is the
+    number of cores that all instances share. `runner` comes before the commands, `caches` are variables for
+    caches, and `environments` are the configured Python environments by name. Raises KeyError with the name
+    of an environment that is no longer configured.
     """
     spec, program = job.spec.group, job.spec.program
     own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes

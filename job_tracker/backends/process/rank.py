@@ -70,9 +70,10 @@ class RankProcess:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Start the supervisor, unless one was started before, and wait until the command runs.
+        """Start the supervisor, unless one was started before, and wait until the command runs or has failed
+        to start.
 
-        Raises LaunchFailed, and OSError for a temporary fault of this machine.
+        Raises LaunchFailed if the supervisor cannot start, and OSError for a temporary fault of this machine.
         """
         self._is_starting = True
         try:
@@ -85,9 +86,9 @@ class RankProcess:
             raise LaunchFailed(_no_supervisor(self.rank, output))
 
     async def follow(self) -> None:
-        """Wait in the background for the supervisor's end, or handle the end now.
+        """Wait in the background for the supervisor's end, or handle the end if it has ended already.
 
-        Before its start, do nothing. Raises OSError for a temporary fault.
+        Do nothing if it was not started yet, or is being started. Raises OSError for a temporary fault.
         """
         # On a busy disk, a supervisor that starts now may take half a minute to write its record.
         if not self._is_starting:
@@ -173,9 +174,10 @@ class RankProcess:
             self._pidfd = None
 
     def _supervisor_ended(self, pid: int, session: int | None) -> None:
-        """Handle the end of the supervisor `pid` at once, since the kernel may soon reuse both numbers.
+        """Handle the end of the supervisor `pid`.
 
-        `session` is the session of the rank's processes.
+        `session` is the session of the rank's processes. This happens at once, because the kernel may soon
+        reuse both numbers.
         """
         self._stop_following()
         if pid:
@@ -229,7 +231,7 @@ class RankProcess:
         return evidence_of(segments.tail(self.folder.log, READ_LINES, READ_BYTES))
 
     async def _spawn(self) -> None:
-        """Start a supervisor, unless one was started before, and wait until the command runs.
+        """Start a supervisor, unless one was started before, and wait for its answer.
 
         Raises the same errors as `start`.
         """

@@ -57,8 +57,14 @@ class ProcessSettings(Config):
         "Environments that were not used for the longest time are removed first. Environments of running "
         "jobs are not removed.",
     )
-    first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
-    last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")
+    first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for ranks.")
+    last_port: int = Field(
+        default=29999,
+        ge=1024,
+        le=65535,
+        description="Highest port for ranks. A group needs one free port (MASTER_PORT), or one for each rank "
+        "if its framework gives every rank an address.",
+    )
 
     @model_validator(mode="after")
     def _ports_are_in_order(self) -> "ProcessSettings":

@@ -67,7 +67,7 @@ def main(folder: str) -> None:
 def _json(value: bool | dict[str, object] | None) -> str:
     """Return the value as JSON.
 
-    The json module is imported only for errors, since that takes as long as the start of Python.
+    The json module is imported only for errors, because its import takes as long as the start of Python.
     """
     if not isinstance(value, dict):
         return {None: "null", True: "true", False: "false"}[value]
@@ -102,7 +102,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
 
 
 class _Command:
-    """The content of `command`: NUL-terminated fields, since no field can contain a NUL.
+    """The content of `command`: NUL-terminated fields, because no field can contain a NUL.
 
     The fields: the memory limit in bytes or nothing, the bytes of log to keep, the number of arguments,
     the arguments, and the environment as NAME=VALUE.
@@ -141,7 +141,7 @@ class _Output:
     def finish(self) -> None:
         """Wait until all output is in the log.
 
-        The wait has a limit, since a foreign process may hold the pipe open.
+        The wait has a limit, because a foreign process may hold the pipe open.
         """
         self._is_read.acquire(timeout=_LAST_WORDS_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Kills processes whose supervisor cannot end them, since the supervisor was killed or its files are gone."""
+"""Kills processes whose supervisor cannot end them, because it was killed or its files are gone."""
 
 import os
 from contextlib import suppress
@@ -13,9 +13,10 @@ _ROUND_SECONDS = 5.0
 def kill_all_below(folder: Path, session: int | None = None) -> None:
     """Kill all processes of the ranks whose folders are at or below `folder`, and all processes of `session`.
 
-    Ranks are recognised by their HOME and supervisors by their arguments. Both are fixed at the start of a
-    process, so no job can forge them for another job's processes. A process is missed only if it has left the
-    session and was started with another HOME.
+    Ranks are recognised by their HOME and supervisors by their arguments, as they were at the start of the
+    process. A process can change this record only in its own memory, so no job can forge it for another job's
+    processes. A process is missed only if it has left the session, and was started with another HOME or has
+    changed its record.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):

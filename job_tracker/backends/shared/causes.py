@@ -80,7 +80,7 @@ _KINDS = (
     ),
     _kind(
         r"(?:Syntax|Indentation|Tab)Error\b",
-        "Correct the syntax there. If it is right, the job runs an older version of Python than it needs.",
+        "Correct the syntax there. If it is correct, the job's Python is too old for this code.",
     ),
     _kind(
         r"No module named '?([\w.]{1,80})",
@@ -93,8 +93,8 @@ _KINDS = (
     ),
     _kind(
         r"partially initialized module '([\w.]{1,80})'",
-        "A module is being imported by itself: often one of your files has the name of a package, such as "
-        "{0}.py. Rename it.",
+        "A module imports itself, directly or through other modules. Often one of your files has the name of "
+        "a package, such as {0}.py: rename the file.",
     ),
     _kind(
         r"ImportError\b|cannot import name",
@@ -102,8 +102,8 @@ _KINDS = (
     ),
     _kind(
         r"DataLoader worker .{0,60}(?:killed|exited)|bus error encountered in worker|out of shared memory",
-        "A process that loads data has died, usually for lack of shared memory or memory. Raise shm_size "
-        "(/dev/shm) or the memory, or use fewer workers. With num_workers=0 its own error shows.",
+        "A process that loads data has died, usually because shared memory or memory ran out. Raise shm_size "
+        "(/dev/shm) or the memory, or use fewer workers. With num_workers=0, the log shows the error itself.",
     ),
     _kind(
         r"java\.lang\.OutOfMemoryError",
@@ -149,7 +149,7 @@ _KINDS = (
     ),
     _kind(
         r"device-side assert triggered",
-        "A kernel has checked an index and failed: usually a label or token id is out of range. Set "
+        "A check on the GPU has failed: usually, an index such as a label or a token id is out of range. Set "
         "CUDA_LAUNCH_BLOCKING=1, or run a step on the CPU, to see where.",
     ),
     _kind(
@@ -252,8 +252,8 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
 
 
 def safe(text: str) -> str:
-    """Return a text from a log in a form for messages: one line of limited length, without quotes and
-    secrets.
+    """Return text of a log in a form that is safe in messages: one line of limited length, without secrets
+    and double quotes.
     """
     text = _PASSWORD.sub("…@", without_secrets(text[:LONGEST_LINE].strip()))
     text = printable(text).replace('"', "'")
@@ -287,8 +287,8 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
     """Return whether these lines, which follow an error of `process`, show that this process continued to
     train.
 
-    Steps at the very end do not count, since another thread, or another process with the same log, may have
-    printed them.
+    If the last line is about a step, lines about steps do not count: another thread, or another process with
+    the same log, may have printed them. Reports of progress always count.
     """
     split = (without_process(each[:LONGEST_LINE]) for each in lines)
     own = [line for of, line in split if of == process and line.strip()]

@@ -16,7 +16,7 @@ from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
 from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
-_SILENCE = 300.0  # seconds after which a quiet stream is opened again, since its connection may be dead
+_SILENCE = 300.0  # seconds after which a quiet stream is opened again: its connection may be dead
 _SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
@@ -92,7 +92,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 yield piece
 
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
-        """Copy the log since the last restart of the rank to the spool.
+        """Copy the log that the rank has printed since its last restart to the spool.
 
         Return whether the whole log was copied. With `again`, repeat the copy if the engine does not answer.
         """
@@ -110,7 +110,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         tail_lines: int | None = None,
         for_stop: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """Read the log since the last restart of the rank from the engine, in pieces of whole records.
+        """Read from the engine what the rank has printed since its last restart, in pieces of whole records.
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
         so that none is lost or repeated. While the group is being stopped, broken streams of some engines are
@@ -175,7 +175,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether broken streams of the group are not opened again, since the group is being
+        """Return whether broken streams of the group are not opened again, because the group is being
         stopped.
         """
         return False

@@ -12,11 +12,11 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 _READ_THE_LOG = "Read the end of its log, fix the training code or the parameters, and submit the job again."
 _NATIVE = (
     "The fault is in native code (an extension, a driver, mismatched libraries). Read the end of the "
-    "rank's log: it has the stacks of a Python program."
+    "rank's log: if the program is in Python, its stacks are there."
 )
 _OF_SIGNALS: Mapping[int, str] = {
-    signal.SIGBUS: "The usual cause is a full /dev/shm or disk behind a memory map: raise shm_size, or use "
-    "fewer workers of the DataLoader.",
+    signal.SIGBUS: "Usually /dev/shm, or the disk of a memory-mapped file, is full: raise shm_size, use "
+    "fewer workers of the DataLoader, or free space on the disk.",
     signal.SIGILL: "The program was built for another processor. Use an image or a package for the "
     "processor of this machine.",
 }
@@ -29,8 +29,8 @@ _SUMMARIES: Mapping[Category, str] = {
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
     """Return the diagnosis of a rank that exited with this code, which is not 0.
 
-    `next_port` is the advice if another program has the rank's port, for engines that give the next attempt
-    another port.
+    `next_port` is the remedy if another program uses the rank's port. Only engines that give the next attempt
+    another port pass it: the failure is then retryable.
     """
     if code == EXIT_CODE and FAILED in evidence:
         return _not_installed(rank, evidence)

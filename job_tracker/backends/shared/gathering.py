@@ -11,7 +11,10 @@ Result = TypeVar("Result")
 
 
 async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Wait for all results. If calls fail, raise one of the errors, preferably a permanent LaunchFailed."""
+    """Wait for all results. If calls fail, raise one of the errors, preferably a LaunchFailed.
+
+    After a LaunchFailed, the launch is not repeated.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     failures.sort(key=lambda failure: not isinstance(failure, LaunchFailed))

@@ -6,8 +6,8 @@ usage: python3 -I -S -c TEXT
 
 The program needs only Python 3.7 or later. It runs as the user of the rank: in the rank's container or pod,
 or beside the rank's processes on this machine. On this machine, RANK_PID is the number of the rank's first
-process. The program prints one JSON object. It also writes the content in readable form to the standard error
-of the rank, so that the rank's log has it.
+process. The program prints one JSON object. If the rank's standard error or output is a pipe, this program
+also writes the result into the pipe, in readable form, so that the rank's log has it.
 
 The program neither stops processes nor attaches to them. Processes may be hostile, so everything that is read
 from them is bounded.
@@ -32,7 +32,7 @@ _SECONDS = 8
 _SPY_SECONDS = 3.0
 _SIGNAL_SECONDS = 1.0
 MOST_PROCESSES = 32
-"""The largest number of training processes of one instance. A machine has at most 16 accelerators."""
+"""The largest number of training processes that are reported. A machine has at most 16 accelerators."""
 _MOST_SEEN = 20000
 _MOST_OF_SPY, _MOST_OF_FILE = 16 << 20, 1 << 20
 _MOST_THREADS, _MOST_FRAMES = 64, 40
@@ -80,7 +80,7 @@ class _Process:
 def _processes(root: int) -> dict[int, _Process]:
     """Return the descendants of the process `root`, by pid.
 
-    If `root` is 0, return all processes except this one and its parents.
+    If `root` is 0, return all processes except this one and its ancestors. Process 1 is returned, too.
     """
     stats: dict[int, tuple[int, str]] = {}
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:
@@ -109,12 +109,13 @@ def _processes(root: int) -> dict[int, _Process]:
 
 
 def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, _Process]]:
-    """Return the processes that train, one for each value of the variable RANK, with their pids.
+    """Return the Python processes that train, one for each value of the variable RANK, with their pids.
 
-    If no process has RANK, return the first process that runs Python, or else the first process.
+    If no Python process has RANK, return the first Python process, or else the first process.
 
-    Processes that torchrun has started have a variable of torchrun. Other processes with the same RANK are
-    below them, such as workers that load data, or above them, such as a shell or a launcher.
+    If several processes have the same RANK, the uppermost counts: workers that load data are below it. If
+    torchrun has started processes, which have a variable of torchrun, only these processes count: a launcher
+    above them may have the same RANK.
     """
 
     def depth(pid: int) -> int:
@@ -192,7 +193,7 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 def _spied(pid: int) -> tuple[str, str]:
     """Return the stacks of a process from py-spy; "" if there are none.
 
-    The second text says why there are none. py-spy can read stopped processes, too.
+    The second string says why there are none. py-spy can read stopped processes, too.
     """
     spy = _spy()
     if spy is None:
@@ -228,9 +229,9 @@ def _call(frame: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
-    """Run a command, and return at most `most` bytes of its output, and of its errors.
+    """Run a command, and return its output and its errors.
 
-    It is killed after `seconds`.
+    It is killed after `seconds`, or once one of the two has `most` bytes or more.
     """
 
     def limited() -> None:
@@ -264,9 +265,9 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 
 
 def _by_signal(pid: int) -> str:
-    """Return the stacks that faulthandler writes on a signal, even while the GIL is held.
+    """Return the stacks that faulthandler writes on a signal, even while a thread holds the GIL.
 
-    trainer_kit registers faulthandler for this signal.
+    trainer_kit registers faulthandler for two signals: one for all threads, and one for the main thread.
     """
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}
@@ -280,7 +281,7 @@ def _by_signal(pid: int) -> str:
     file = f"/proc/{pid}/fd/{fd}"
     of_all, of_main = (int(number) for number in signals.groups())
     text = ""
-    for number in (of_all, of_main):  # faulthandler shows 100 threads, and the main one is the last of all
+    for number in (of_all, of_main):  # faulthandler shows only the newest 100 threads; the main one is oldest
         if 34 <= number <= 64 and caught >> (number - 1) & 1 and "Current thread" not in text:
             text = _answer(pid, number, file) + text
     return _of_faulthandler(text)
@@ -327,7 +328,7 @@ def _text(named: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def _write_to_log(pids: Sequence[int], found: Sequence[Mapping[str, Any]]) -> None:
-    """Write into the pipe to which the rank prints, without waiting for its reader."""
+    """Write the result into the pipe to which the rank prints. Wait at most 1 s for the pipe's reader."""
     text = "".join(_for_people(each) for each in found)[:_MOST_LOGGED]
     data = "".join(c if c.isprintable() or c == "\n" else "?" for c in text).encode("utf-8", "replace")
     pipe = next((pipe for pid in pids for fd in (2, 1) for pipe in _pipe_of(pid, fd)), None)

@@ -36,12 +36,13 @@ def options_of_role(
     configured: tuple[Options, Options],
     own: Any,
 ) -> Options:
-    """Return the options of a role, merged from `configured` (for all algorithms, and for the algorithm) and
-    `sent`.
+    """Return the options of a role, merged from `configured`, `sent` and `own`; later ones override earlier
+    ones.
 
-    `sent` are the options of a request; their resources and processes apply only to roles that train. `own`
-    are options of the role itself: they override the configured ones, and their resources replace all
-    resources of the algorithm. Raises ValueError if options contradict each other.
+    `configured` are the options for all algorithms, and for the algorithm. `sent` are the options of a
+    request. `own` are the options of a role that does not train; None for a role that trains. Such a role has
+    one process, and gets neither resources nor processes from `sent`. If `own` has resources, they replace
+    all resources of the algorithm. Raises ValueError if options contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)
@@ -59,8 +60,8 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """Return the options in the form in which a job stores them: common ones by name, others of the
-    backend as JSON.
+    """Return the options in the form in which a job stores them: options that all backends know in fields of
+    their own, other options as JSON.
     """
     own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
     common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
@@ -85,9 +86,11 @@ def common_variables(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """Return the variables of the instances of a role, without `secret` ones and those of the framework.
+    """Return the variables of the instances of a role, without the variables in `secret` and those of the
+    framework.
 
-    `more` are further variables of the service. `cpu` is the limit of an instance; None if it is unknown.
+    `more` are further variables of the service. `cpu` is the CPU limit of an instance; None if it is unknown.
+    `processes` is the number of training processes that share it.
     """
     defaults = dict(DEFAULTS)
     if cpu is not None:

@@ -1,4 +1,4 @@
-"""Labels of the objects on every engine: group, rank and plan."""
+"""Labels and annotations that the objects of groups have on every engine."""
 
 from collections.abc import Mapping
 
@@ -50,8 +50,8 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 def group_annotations(job: Job) -> dict[str, str]:
     """Return the values that describe the job's group but do not fit into labels.
 
-    The time of submission distinguishes jobs that have the same id in different stores. The tree of an
-    uploaded program is left out for other jobs.
+    The time of submission distinguishes jobs that have the same id in different stores. Only jobs with an
+    uploaded program have a tree.
     """
     return {
         **({PROGRAM_TREE: job.spec.program.tree} if job.spec.program else {}),
@@ -72,5 +72,5 @@ def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Gr
 
 
 def number(text: str | None) -> int | None:
-    """Return the number in a label; None if the label does not exist or has no number."""
+    """Return the number in a label; None if the label is missing or is not a number of up to 10 digits."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 10 else None

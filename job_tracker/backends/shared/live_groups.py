@@ -31,7 +31,7 @@ class LiveGroup(ABC):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the group was stopped, and its remains are only kept for inspection."""
+        """Whether the group was stopped, and its objects are kept only for inspection."""
         return False
 
     @abstractmethod

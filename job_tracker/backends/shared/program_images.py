@@ -1,5 +1,5 @@
-"""The image of an uploaded program: the default image, that of an environment, or the one that the request
-names.
+"""The image of an uploaded program: the default image, the image of an environment, or the image that the
+request names.
 """
 
 import re
@@ -49,16 +49,16 @@ class ProgramImages(RequestLimits):
     program_image_patterns: tuple[ImagePattern, ...] = Field(
         default=(),
         description="Patterns of the images that requests may name (`trainctl run --image REF`). * stands "
-        "for any characters other than / : @. So registry.example.com/team/*:* allows all images in this "
-        "folder with a tag, and no image without a tag. A pattern must match the whole text of the image. "
+        "for any characters other than / : @. For example, registry.example.com/team/*:* allows the images "
+        "in this folder that have a tag. A pattern must match the whole text of the image. "
         "Empty: requests may name no image.",
     )
 
     def image_of(self, backend: str, image: str, environment: str) -> str:
         """Return the image of a program that names an image, an environment or nothing.
 
-        `backend` is the name of the settings. Raises ValueError if the image or the environment is not
-        allowed.
+        `backend` is the name of the table of these settings, for messages. Raises ValueError if the image or
+        the environment is not allowed.
         """
         if image:
             return self._allowed(backend, image)
@@ -77,8 +77,8 @@ class ProgramImages(RequestLimits):
         setting = f"{backend}.program_image_patterns"
         if not self.program_image_patterns:
             raise ValueError(
-                f"{quoted(image)} is not allowed: the operator of this service allows no image; leave it "
-                f"out, or ask for a pattern in {setting}"
+                f"{quoted(image)} is not allowed: requests to this service may not name images; leave it "
+                f"out, or ask the operator for a pattern in {setting}"
             )
         if not any(_matches(pattern, image) for pattern in self.program_image_patterns):
             known = ", ".join(self.program_image_patterns[:_SHOWN])
@@ -91,7 +91,7 @@ class ProgramImages(RequestLimits):
 
 
 def not_an_environment(backend: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that no configured environment of programs has."""
+    """Return the error message for `name`, which is not the name of a configured environment of programs."""
     names = ", ".join(sorted(known)) or "none"
     return f"{quoted(name)} doesn't exist; configured ({backend}.program_environments): {names}"
 

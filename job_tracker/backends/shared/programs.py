@@ -31,10 +31,10 @@ _RESOLUTIONS: Mapping[Category, str] = {
 
 
 def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
-    """Return the diagnosis with advice for callers of uploaded programs.
+    """Return the diagnosis of an uploaded program, with a resolution that applies to uploaded programs.
 
-    The diagnoses of the backends have advice about the configuration of algorithms, which does not apply to
-    uploaded programs.
+    The resolutions of the backends are about the configuration of algorithms. `backend` is the name of its
+    table of settings.
     """
     resolution = _RESOLUTIONS.get(diagnosis.category)
     return replace(diagnosis, resolution=resolution.format(backend=backend)) if resolution else diagnosis

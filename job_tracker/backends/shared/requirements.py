@@ -1,4 +1,5 @@
-"""The words to put before a command in a container or pod, so that it has the packages of its requirements.
+"""The arguments to put before a command in a container or pod, so that it has the packages of its
+requirements file.
 
 See requirements_runner.py.
 """
@@ -13,9 +14,10 @@ from job_tracker.domain.job_spec import Program
 
 
 def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:
-    """Return the words to put before the command of a program in the image; none without a requirements file.
+    """Return the arguments to put before the command of a program in the image; none without a requirements
+    file.
 
-    `root` is a folder in which the instance may write. The options are the arguments of
+    `root` is a folder in which the instance may write. `options` are further arguments of
     requirements_runner.main.
     """
     if program is None or not program.requirements:
@@ -24,7 +26,7 @@ def in_image(program: Program | None, image: str, root: str, **options: Any) -> 
 
 
 def given(program: Program, root: str, **options: Any) -> str:
-    """Return the options of requirements_runner.py as JSON."""
+    """Return the options of requirements_runner.py for the program as JSON."""
     return json.dumps({"root": root, "file": program.requirements, "tree": program.tree, **options})
 
 

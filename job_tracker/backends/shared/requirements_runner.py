@@ -12,9 +12,9 @@ the rights of the job and no secrets of the service, and prints to the job's log
 ROOT/<hash>/ is an environment of this Python. ROOT/<hash>.lock is its lock; the time of this file is the time
 of the last use. ROOT/cache has the files that uv has downloaded, and a lock of the same kind. The hash covers
 the requirements file, this Python and its image. If the file may name other files, the hash covers TREE, too.
-An environment is built at its final path, since it cannot be moved. The file `complete` in it is written
-last; without this file, the environment is built again. The command holds the lock, shared, as long as it
-runs. Only environments whose lock is free are removed.
+An environment is built at its final path, because it cannot be moved. The file `complete` in it is written
+last; without this file, the environment is built again. The command holds a shared lock while it runs. Only
+environments whose lock is free are removed.
 """
 
 import fcntl
@@ -54,10 +54,11 @@ def main(
     """Replace this program by the command, in its environment.
 
     In an `image`, the environment also has the packages of this Python, unless the file names other versions.
-    Each user has a separate folder in ROOT there, since images may run as different users.
+    Each user then has a separate folder in ROOT, because images may run as different users.
 
     `uv` is the path of uv; empty: PATH is searched for it. Environments that were not used for `keep` seconds
-    are removed, and the oldest ones if there are more than `most`; with `keep` None, none are removed.
+    are removed. If there are more than `most`, those whose last use is longest ago are removed, too. With
+    `keep` None, none are removed.
     """
     with open(file, "rb") as requirements:
         content = requirements.read()
@@ -122,9 +123,9 @@ def is_pinned(content: bytes) -> bool:
 
 
 def sweep(root: str, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds. Of the others, keep only the newest `most`.
+    """Remove environments that were not used for `keep` seconds.
 
-    Environments of running commands stay. Raises OSError.
+    Of the others, keep only the `most` last used. Environments of running commands stay. Raises OSError.
     """
     locks = [
         entry.path for entry in os.scandir(root) if entry.name.endswith(_LOCK) and not entry.is_symlink()
@@ -196,7 +197,7 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
     if program is None:
         _fail(
             "this image has no uv, which installs them: add it to the image (pip install uv), or choose "
-            "another one"
+            "another image"
         )
     shutil.rmtree(folder, ignore_errors=True)
     cache = os.path.join(os.path.dirname(folder), "cache")
@@ -215,7 +216,7 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
     if in_image and not is_pinned(content):
         _say(
             f"training-service: {file} does not pin every version with ==, so instances that install it at "
-            "different times may get different ones"
+            "different times may get different versions"
         )
     see_image = ("--system-site-packages",) if in_image else ()
     options = ("--quiet", "--no-config", "--no-project", "--python", sys.executable, *see_image)

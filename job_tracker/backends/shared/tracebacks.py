@@ -42,7 +42,7 @@ class Frame:
 
     @property
     def is_of_library(self) -> bool:
-        """Return whether the call is in code that the user did not write."""
+        """Whether the call is in code that the user did not write."""
         return _LIBRARY.search(self.file) is not None
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class RaisedException:
     frames: tuple[Frame, ...] = ()
     """The calls of the traceback, the innermost last."""
     process: str = ""
-    """The prefix that a launcher put before the line, such as `[rank1]: `."""
+    """The prefix that a launcher put before the line, such as `[rank1]:`; empty if there is none."""
     after: "RaisedException | None" = None
     """The earlier exception that caused this one, or that was being handled when this one was raised."""
 
@@ -172,13 +172,18 @@ def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:
 
 
 def without_process(line: str) -> tuple[str, str]:
-    """Return the prefix that a launcher put before the line, and the line without this prefix."""
+    """Return the prefix that a launcher put before the line, and the line without it.
+
+    The prefix is "" if there is none.
+    """
     before = _PROCESS.match(line)
     return (before[0].strip(), line[before.end() :]) if before else ("", line)
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and message of the exception in a line; None if it does not end a traceback."""
+    """Return the class and message of the exception in a line; None if the line does not end a traceback, or
+    if its exception group already has an exception.
+    """
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

@@ -16,7 +16,7 @@ async def watched(
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
     """Yield the items that `look` returns, then END_OF_SNAPSHOT, then changes from `feed`: see Backend.watch.
 
-    Changes that arrive before `look` returns are left out, since their group may have been stopped in the
+    Changes that arrive before `look` returns are left out, because their group may have been stopped in the
     meantime. So `look` must not await anything between its observation and its return.
     """
     found = await look()

@@ -85,7 +85,7 @@ def test_users_are_not_asked_to_wait_for_its_end(seconds: float, is_hung: bool) 
     world = stopping()
     world.now += seconds
     text = explain(Situation(world.snapshot(), world.turn(), world.now), 3).remedy.text
-    assert (text != "Wait until the job has ended that is being stopped for it.") is is_hung
+    assert (text != "Wait until the job that is being stopped for it has ended.") is is_hung
 
 
 def test_what_it_leaves_when_it_ends_after_all_is_for_the_job_for_which_it_was_begun() -> None:

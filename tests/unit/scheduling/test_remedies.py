@@ -100,11 +100,12 @@ def test_how_much_other_jobs_need_is_not_said() -> None:
     whole = MoreCapacity.for_all(state, FLAVOR, (Part(2, {}),))
     assert whole.more == {INSTANCES: 2 + 2 + 27 * 7}
     assert whole.text == (
-        "Raise the capacity of the flavor default by 2 instances, and by what the jobs before it need."
+        "Raise the capacity of the flavor default by 2 instances, and by the needs of the jobs ahead of this "
+        "one."
     )
     on_machines = replace(FLAVOR, nodes=(Node(name="a", capacity={INSTANCES: 8}),))
     assert MoreCapacity.for_all(state, on_machines, (Part(2, {}),)).text == (
-        "Add machines to the flavor default: 2 with 1 instance, and what the jobs before it need."
+        "Add machines to the flavor default: 2 with 1 instance, and machines for the jobs ahead of this one."
     )
 
 

@@ -74,7 +74,7 @@ async def test_a_job_that_others_are_stopped_for_says_which(store: SqliteStore) 
     assert [each.job_id for each in found.stopping] == [victim.id]
     assert found.remedy is not None
     assert found.remedy.cure is Cure.WAIT
-    assert found.remedy.text == "Wait until the job has ended that is being stopped for it."
+    assert found.remedy.text == "Wait until the job that is being stopped for it has ended."
     assert found.remedy.is_verified
     assert f"stopping: job {victim.id} " in waiting_text.line(explanation_of(found))
     seen = await page(store)

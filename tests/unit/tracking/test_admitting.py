@@ -358,7 +358,7 @@ async def test_a_clock_that_is_set_changes_neither_usage_nor_the_order_of_promis
     moved = {job_id: each.at - promised[job_id].at for job_id, each in cluster.board.promises.items()}
     assert moved == {first: hours * 3600, second: hours * 3600}
     assert caplog.messages == [
-        f"the clock was set by {hours * 3600:+d} s; promised starts and what queues have used move along"
+        f"the clock was set by {hours * 3600:+d} s; all times of the planner are moved by the same amount"
     ]
     cluster.set_clock(hours=-hours)
     await cluster.admitting.run()

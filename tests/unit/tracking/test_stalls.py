@@ -275,7 +275,7 @@ def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
     assert stall is not None
     why = explained(stall, watched, {7})
     assert len(why.detail) < 12_000
-    assert why.detail.startswith("Rank 7: gives no sign\nRank 0: \n")
+    assert why.detail.startswith("Rank 7: has given no sign\nRank 0: \n")
     assert "The others stand at 495 more places.\nRanks 500, 501, " in why.detail
     assert why.detail.endswith("and 80 more: no report of its own")
 
@@ -287,8 +287,8 @@ def test_a_process_that_only_an_earlier_leader_heard_is_named() -> None:
     assert stall is not None
     why = explained(stall, watched, {1})
     assert why.rank == 1
-    assert why.summary.startswith("Rank 1 gives no sign since it reported step 6")
-    assert why.detail == "Rank 1: gives no sign\nRank 0: \nno stack\nRank 2: no report of its own"
+    assert why.summary.startswith("Rank 1 has given no sign since it reported step 6")
+    assert why.detail == "Rank 1: has given no sign\nRank 0: \nno stack\nRank 2: no report of its own"
 
 
 def test_a_process_is_slow_by_its_own_work_not_by_its_waiting() -> None:

@@ -74,7 +74,7 @@ async def test_stacks_of_a_process_that_had_fallen_silent_are_not_waited_for(
     assert stalled == [1]
     why = watch.stall_of(JOB.group)
     assert why is not None
-    assert (why.rank, "gives no sign" in why.summary) == (1, True)
+    assert (why.rank, "has given no sign" in why.summary) == (1, True)
 
 
 async def test_a_stall_is_called_when_all_have_sent_their_stacks(
@@ -150,7 +150,7 @@ async def test_a_process_that_does_not_answer_is_waited_for_only_briefly(
     assert stalled == [1]
     why = watch.stall_of(JOB.group)
     assert why is not None
-    assert why.summary.startswith("Rank 1 gives no sign since it reported step 5")
+    assert why.summary.startswith("Rank 1 has given no sign since it reported step 5")
 
 
 async def test_progress_ends_a_suspicion_and_a_stall(watch: ProgressWatch, clock: Clock) -> None:

@@ -125,12 +125,14 @@ async def test_each_change_is_an_event_on_the_master(server: Scripted, history: 
 async def test_why_a_job_waits_is_an_event_for_each_reason(server: Scripted, history: History) -> None:
     server.answers = [CREATED] * 10
     waiting = replace(history.job, attempt=0)
-    history.recorder.job_waits(waiting, "max_running", "Its queue runs as many jobs as it may.")
+    history.recorder.job_waits(
+        waiting, "max_running", "Its queue, or a parent of it, runs as many jobs as it may."
+    )
     history.recorder.job_waits(waiting, "capacity", "Other jobs use what it needs.")
     await history.recorder.flush()
     assert sent(server) == [("Waiting", "Normal", None)] * 2
     bodies = [body for body in server.bodies if body]
-    assert bodies[0]["message"] == "max_running: Its queue runs as many jobs as it may."
+    assert bodies[0]["message"] == "max_running: Its queue, or a parent of it, runs as many jobs as it may."
     assert bodies[0]["involvedObject"]["name"] == "program-1-master"
     assert [body["metadata"]["name"].rpartition(".")[0] for body in bodies] == [
         "program-1-master.waiting-max-running",

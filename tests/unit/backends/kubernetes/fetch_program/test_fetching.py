@@ -141,7 +141,7 @@ def test_it_gives_up_after_a_while(
     serve(OTHER)
     monkeypatch.setattr(fetch_program, "_PATIENCE_SECONDS", 0.0)
     assert fetch_program.main(str(tmp_path / "work"), TREE) == fetch_program.UNREACHABLE
-    assert "another content for train.py" in capsys.readouterr().err
+    assert "sent for train.py does not match its hash" in capsys.readouterr().err
     assert not (tmp_path / "work").exists()
 
 
