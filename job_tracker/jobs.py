@@ -51,7 +51,7 @@ _ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, and the number of jobs queued before it (0 unless it is queued itself)."""
+    """A job, and the number of jobs before it in its queue (0 unless the job is queued)."""
 
     job: Job
     position: int
@@ -72,7 +72,7 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits that allow everything. With them, every project exists."""
+    """Return limits that allow everything. As `limits_of`, it makes every project exist."""
     return ProjectLimits()
 
 
@@ -106,11 +106,11 @@ class Jobs:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` returns the limits of a project, or None if the project does not exist. `is_deletable`
-        returns whether a project is only in the store, so that it may be deleted. `note` gets an event of
-        each denial, and of each read of logs and artifacts. `changes_of` reads the recorded changes of a
-        job's program.
+        returns whether a project is only in the store, so that it may be deleted. `note` gets an event for
+        each denial, and for each read of logs, artifacts and recorded changes. `changes_of` reads the
+        recorded changes of a job's program.
 
-        `mirror` answers questions about the queue; without one, there is one queue.
+        `mirror` answers questions about the queues. Without it, all jobs are in a single queue.
         """
         self._store = store
         self._uses = UseReader(store)
@@ -132,13 +132,13 @@ class Jobs:
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
         self.streams = streams or OpenStreams(note=note, clock=clock)
-        """The open streams of callers. Its `recheck` ends the streams that callers may no longer read."""
+        """The open streams of callers. `recheck` ends the streams that their callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        Raises UnknownProject if there is no such project, and the errors of Admission.check and
-        JobStore.submit.
+        Raises UnknownProject if there is no such project, InvalidField for its tags, and the errors of
+        Admission.check, of the parameter check, of the preflights and of JobStore.submit.
         """
         project = caller.default_project
         self._guard.check(caller, "submit", project)
@@ -176,7 +176,7 @@ class Jobs:
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
 
-        Raises UnknownProject if the project does not exist and has left no jobs.
+        Raises UnknownProject if no jobs are found and a project in `where` does not exist.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -210,7 +210,8 @@ class Jobs:
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, ordered by queue and place.
 
-        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+        Without a project in `where`, these are jobs of all projects in which the caller has a role. Raises
+        UnknownProject if no jobs are found and the project does not exist.
 
         With a `history`, the page also has the use of capacity over this past time: by its first MOST_DRAWN
         queues, and by `projects` (the first MOST_DRAWN in which the caller has a role).
@@ -284,11 +285,9 @@ class Jobs:
                 continue
 
     async def delete(self, caller: Caller, job_id: int) -> None:
-        """Delete an ended job.
+        """Delete an ended job. Raises NotPossible if the job has not ended.
 
-        The tracker removes the job's logs and groups. Raises NotPossible if the job has not ended.
-
-        The model and the checkpoints stay.
+        The tracker removes the job's logs and groups later. The model and the checkpoints stay.
         """
         job = await self._visible(caller, "delete", job_id)
         if not job.state.is_terminal:
@@ -298,7 +297,7 @@ class Jobs:
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """Yield the job now and after every change, until it has ended. Raises JobNotFound.
 
-        All streams end with an error if their caller loses its right; see `streams`.
+        Like every stream, it ends with an error if its caller loses the right to read it; see `streams`.
         """
         return self._stream(caller, "watch", job_id, lambda job: self._watch(job.id))
 
@@ -341,10 +340,10 @@ class Jobs:
         after: str = "",
         most: int | None = None,
     ) -> Sequence[MetricSeries]:
-        """Return the job's series with these names, sorted by name; without names, return all series.
+        """Return the job's series with these names, sorted by name; if `names` is empty, return all series.
 
-        `containing` selects series whose names have this text, in upper or lower case. Of these, the first
-        `most` with names that follow `after` are returned. Raises JobNotFound.
+        `containing` selects series whose names contain this text, in upper or lower case. Of these, the first
+        `most` series whose names come after `after` are returned. Raises JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None

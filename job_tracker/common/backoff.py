@@ -4,7 +4,7 @@ import random
 
 
 class Backoff:
-    """The pauses between retries: the first lasts `first` seconds, each later one twice as long.
+    """The pauses between retries: the first lasts `first` seconds; then the pause doubles each time.
 
     No pause exceeds `longest`. Each pause is shortened at random by up to a half, so that clients that failed
     together do not retry together.

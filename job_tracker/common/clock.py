@@ -22,8 +22,8 @@ def utc_now() -> datetime:
 class AwakeClock:
     """Measures the seconds in which this process was awake. `tick` has to be called often.
 
-    A pause of this process (suspended, overloaded) counts as `longest` seconds at most. So messages that
-    other processes sent during the pause do not look late.
+    A pause in which this process was suspended or overloaded counts as at most `longest` seconds. So messages
+    that other processes sent during the pause do not look late.
     """
 
     def __init__(self, longest: float = 2.0, clock: Callable[[], float] = boot_seconds) -> None:

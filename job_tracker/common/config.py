@@ -21,7 +21,7 @@ class Config(BaseModel):
 
 
 def _seconds(value: Any) -> Any:
-    # Values from the environment and from the command line are texts.
+    # Values from the environment and from the command line are strings.
     return float(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) else value
 
 

@@ -1,4 +1,4 @@
-"""Makes foreign text safe to print: on one line, without control characters."""
+"""Makes untrusted text safe to print: on one line, without control characters."""
 
 import re
 

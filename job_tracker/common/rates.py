@@ -1,4 +1,4 @@
-"""Limits on how often something may be done, by key: token buckets."""
+"""Limits the rate of calls for each key, with token buckets."""
 
 import time
 from collections.abc import Callable, Hashable

@@ -65,7 +65,7 @@ async def repeat(
     failure: str,
     expected: type[Exception],
 ) -> None:
-    """Repeat `step` every `period` seconds until cancelled. After an error, wait for `backoff` instead.
+    """Repeat `step`, with pauses of `period` seconds, until cancelled. After an error, wait for `backoff`.
 
     Equal errors in a row are logged once, with the text `failure`. The log has a traceback unless the error
     is `expected`.

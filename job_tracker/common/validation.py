@@ -1,4 +1,4 @@
-"""Text for people from the validation errors of pydantic models."""
+"""Explains the validation errors of pydantic models to people."""
 
 import re
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _KINDS = {
     "time_delta_type": _DURATION,
     "time_delta_parsing": _DURATION,
 }
-"""The allowed values, for the types of errors in whose messages pydantic uses words of Python."""
+"""The allowed values by type of error, for errors whose messages in pydantic use terms of Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One refused value: its path from the top of the model, and a reason that quotes the value."""
+    """One refused value: its path from the top of the model, and a reason, which may quote the value."""
 
     path: tuple[str, ...]
     reason: str
@@ -47,7 +47,7 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 def explain(error: Exception, model: Any = None) -> str:
     """Explain an error in one line.
 
-    With `model`, the text for a ValidationError has the refused values; without it, the text has no values.
+    With `model`, the explanation of a ValidationError has the refused values; otherwise, it has no values.
     """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
@@ -88,8 +88,8 @@ def _reason(details: Any, value: Any) -> str:
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
     """Return the type of one part of a value of type `kind`; None if the type is unknown.
 
-    The second value says whether `part` names no part of a value, but is the tag by which pydantic names a
-    member of a union in an error.
+    The second value is true if `part` is the tag of a member of a union instead: pydantic's errors contain
+    such tags.
     """
     kind = _bare(kind)
     if _is_model(kind):

@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
             self._ready.release()
 
     def add_within(self, key: K, delay: timedelta) -> None:
-        """Let a worker handle the key after the delay, or earlier if an earlier time is already planned."""
+        """Let a worker handle the key after the delay, or earlier if this is already planned."""
         if key not in self._waiting:
             self._add_later(key, delay)
 

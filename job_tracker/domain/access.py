@@ -24,22 +24,22 @@ LONGEST_MEMBER: Final = 512
 def is_token_name(text: str) -> bool:
     """Return whether a token can have this name, see TOKEN_NAME_RULE.
 
-    The rule ensures that no token has the name of a client certificate, or of a token of a project, which has
-    a slash.
+    The rule ensures that the name differs from the names of all callers with client certificates or with
+    tokens of a project: these names contain other characters, such as a slash.
     """
     return text not in ("operator", FILE) and _TOKEN_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token without its text, since the service does not know the text."""
+    """A token without its text: the service stores only a digest of the text."""
 
     id: str
     """The visible part of the text: 8 lower-case letters and digits."""
     digest: bytes = field(repr=False)
     """The SHA-256 of the text."""
     name: str
-    """The name of the token's owner. For a token of a project, the name is unique within the project."""
+    """The name of the token's owner, without the project. Several tokens may have the same name."""
     project: str = ""
     """The only project in which the token is valid, with the role `role`. Empty: see `role`."""
     role: Role | None = None

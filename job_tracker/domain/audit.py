@@ -15,7 +15,7 @@ from job_tracker.domain.caller import Caller
 
 LONGEST_TARGET: Final = 200
 LONGEST_DETAIL: Final = 200
-"""The largest number of characters of a detail. Longer texts are cut."""
+"""The largest number of characters of a detail. Longer details are cut."""
 
 AUTHENTICATE: Final = "authenticate"
 """The action of a call whose caller could not be identified."""
@@ -39,11 +39,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """An event. Empty values are not known, or do not apply."""
+    """An event. An empty value is unknown, or does not apply."""
 
     id: int = 0
-    """The id that the store gives when it keeps the event: microseconds since 1970, or one more than the
-    last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
+    """The id that the store gives when it keeps the event: `at` in microseconds since 1970, or one more than
+    the last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""

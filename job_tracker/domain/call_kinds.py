@@ -1,4 +1,4 @@
-"""The kinds of calls of the API, which have limits of their own."""
+"""The kinds of API calls. Each kind has its own limits."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,7 +11,7 @@ class CallKind(StrEnum):
     SUBMIT = "submit"
     """The call queues a job."""
     CHANGE = "change"
-    """The call changes a job, a token, a project or the catalog, or uploads files."""
+    """The call changes a job, a token, a project, a report key, the catalog or a queue, or uploads files."""
     READ = "read"
     """The call reads one object."""
     LIST = "list"

@@ -35,7 +35,10 @@ class Role(IntEnum):
     SUBMITTER = 2
     """The caller may submit jobs, too, and may cancel, annotate and delete its own jobs."""
     ADMIN = 3
-    """The caller may cancel, annotate and delete the jobs of others, too."""
+    """The caller may cancel, annotate and delete the jobs of others, too.
+
+    It also manages the project's tokens, members, algorithms and datasets, and reads its audit events.
+    """
     OPERATOR = 4
     """The caller may do everything, in all projects."""
 

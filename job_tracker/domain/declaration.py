@@ -1,4 +1,4 @@
-"""Declarations: algorithms, datasets and queues that were declared by the API, as stores keep them."""
+"""Declarations: algorithms, datasets and queues that callers have declared through the API."""
 
 from dataclasses import dataclass
 from datetime import datetime

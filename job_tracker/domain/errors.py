@@ -7,9 +7,10 @@ TrackerError
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            a limit of the service is reached
-│   ├── QueueFull            ... of queued jobs, in all or of a project or caller
-│   ├── RateExceeded         ... of calls of one caller in a time
-│   └── TooManyTokens        ... of tokens, in all or of a project
+│   ├── QueueFull            ... of queued jobs, in all or of a project, caller or queue
+│   ├── RateExceeded         ... of the rate at which a caller may make calls
+│   ├── TooManyTokens        ... of tokens, in all or of a project
+│   └── TooManyDeclarations  ... of declarations, in all or of a project
 ├── NotAllowed               the caller did not prove that it may do this
 ├── Forbidden                the caller is known, but its role does not allow this
 ├── NotPossible              the present state of the object does not allow this
@@ -55,14 +56,14 @@ class UnknownReference(InvalidField):
 
 
 class UnknownProject(UnknownReference):
-    """There is no such project, or it was deleted."""
+    """The project does not exist, or was deleted."""
 
     def __init__(self, project: str) -> None:
         super().__init__("project", f"{project} doesn't exist; the operator configures projects")
 
 
 class JobNotFound(TrackerError):
-    """No job has this id: it never existed, it was pruned, or its project is not one of the caller's."""
+    """The job never existed, was deleted, or belongs to a project in which the caller has no role."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"Job {job_id} doesn't exist")
@@ -91,7 +92,7 @@ class LimitExceeded(TrackerError):
 
 
 class QueueFull(LimitExceeded):
-    """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
+    """The number of queued jobs has reached the limit of the service, a project, a caller or a queue."""
 
     def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
         """The limit of `project`, `caller` or `queue` is reached; if all are empty, the limit of all jobs."""
@@ -113,11 +114,11 @@ class QueueFull(LimitExceeded):
 
 
 class RateExceeded(LimitExceeded):
-    """A caller makes more calls in some time than it is allowed to. The refused call has had no effect."""
+    """A caller makes calls at a higher rate than it may. The refused call has had no effect."""
 
     def __init__(self, problem: str, *, setting: str, wait: float) -> None:
         """`wait` is the number of seconds until the next call is allowed."""
-        # Without a shortest wait, calls that are refused together would all be repeated at the same moment.
+        # With a shorter wait, the caller would repeat its refused calls almost without a pause.
         seconds = max(wait, _SHORTEST_WAIT)
         super().__init__(
             f"{problem} ({setting}); try again in {seconds:.1f} s", limit=setting, retry_after=seconds

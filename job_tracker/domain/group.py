@@ -11,7 +11,10 @@ MASTER_RANK = 0
 
 
 class Phase(StrEnum):
-    """The state of one rank of a group. STOPPED: the service ended the rank, because the job was over."""
+    """The state of one rank of a group.
+
+    STOPPED: the service stopped the rank when the attempt was over or interrupted.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
@@ -27,7 +30,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank of a group. `exit_code` is None while the rank runs, and 128 + N after signal N.
+    """One rank of a group.
+
+    `exit_code` is 128 + N after signal N, and None while the rank runs or if its code is unknown.
 
     `note` is the known reason why a rank is still waiting. `restarts` counts the rank's restarts in this
     attempt; only ranks of elastic jobs are restarted. `is_gated` says that the cluster's own queue has not
@@ -44,7 +49,7 @@ class RankStatus:
 
 @dataclass(frozen=True, slots=True)
 class GroupRef:
-    """The reference by which a backend finds the group of an attempt."""
+    """The reference with which a backend finds the group of an attempt."""
 
     name: str
     job_id: int
@@ -66,7 +71,7 @@ class Toleration:
     """A node taint that instances tolerate, as in Kubernetes."""
 
     key: str | None = None
-    """None matches every taint, with operator Exists."""
+    """None, which needs the operator Exists, matches every taint."""
     operator: str = "Equal"
     value: str = ""
     effect: str | None = None
@@ -186,7 +191,7 @@ class GroupSpec:
         return sum(count for role, count in self.roles.items() if role not in self.others)
 
     def with_trainers(self, count: int) -> "GroupSpec":
-        """Return the group with this number of trainers: workers are left out, or added.
+        """Return the group with this number of trainers: workers are removed or added.
 
         Other roles keep their numbers. The master always stays.
         """

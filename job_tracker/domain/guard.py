@@ -11,7 +11,7 @@ from job_tracker.domain.job import Job
 
 
 class Guard:
-    """The checks of rights.py. `note` gets an event of each denial."""
+    """The checks of rights.py. `note` gets an event for each denial."""
 
     def __init__(self, note: EventObserver, clock: Callable[[], datetime]) -> None:
         self._note = note

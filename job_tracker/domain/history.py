@@ -16,7 +16,7 @@ class PreemptionReason(StrEnum):
     PRIORITY = "priority"
     """The waiting job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
-    """The queue of the waiting job takes back capacity from its guaranteed quota."""
+    """The queue of the waiting job takes back capacity of its guaranteed quota."""
     SHRINK = "shrink"
     """An elastic job continues with fewer instances, so that the waiting job can start."""
     GROW = "grow"
@@ -25,7 +25,7 @@ class PreemptionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The stop of an attempt, so that a waiting job can start, or its own job can continue in another size.
+    """The stop of an attempt, so that a waiting job can start or the stopped job can continue in a new size.
 
     The stopped job is queued again, and the attempt does not count towards `max_attempts`.
     """
@@ -34,7 +34,7 @@ class Preemption:
     """The waiting job. 0: none, since the stopped job is to continue with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
-    """The number of attempts that the waiting job had made."""
+    """The number of attempts that the waiting job had made by then."""
     by_project: str = ""
     trainers: int = 0
     """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""
@@ -67,9 +67,9 @@ class Preemption:
 class Ending:
     """A decided outcome whose group is still to be stopped.
 
-    The ending is written before the stop begins. With state BACKOFF, it is the outcome of an attempt that
-    another attempt follows. With state QUEUED, it is the preemption or the eviction of an attempt. With other
-    states, it is the outcome of the job.
+    The ending is written before the stop begins. With state BACKOFF, it is the failure of an attempt, after
+    which there will be another attempt. With state QUEUED, it is the preemption or the eviction of an
+    attempt. With other states, it is the outcome of the job.
     """
 
     state: JobState
@@ -131,7 +131,7 @@ class Move:
 
     @property
     def is_uncounted(self) -> bool:
-        """Return whether the attempt was preempted or evicted, so that it does not count."""
+        """Return whether the attempt was preempted, resized or evicted, so that it does not count."""
         return self.preemption is not None or self.eviction is not None
 
     def sentence(self, project: str) -> str:

@@ -23,17 +23,17 @@ from job_tracker.domain.states import JobState as JobState
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
 """The categories of failures before the attempt has begun to run.
 
-Another attempt follows such a failure, even if the retry policy allows none.
+After such a failure, there is another attempt even if the retry policy allows none.
 """
 _MOST_UNCOUNTED = 20
 """The largest number of a job's failures in _OF_NO_ATTEMPT that do not count as attempts.
 
-Further failures count, so that a job that the engine never accepts ends at some time.
+Further failures count, so that a job that the engine never accepts ends eventually.
 """
 MOST_EVICTIONS = 100
 """The largest number of evictions of a job.
 
-Further evictions count as failures, so that a job whose pods are always deleted ends at some time.
+A further eviction counts as a failure, so that a job whose pods are always deleted ends eventually.
 """
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
@@ -68,8 +68,8 @@ class Job:
     """
     note: str = ""
     allocation: Allocation | None = None
-    """The allocation of the current or last attempt. None: there was no attempt yet, or an earlier version
-    launched it."""
+    """The allocation of the current or last attempt. None: the job has had no attempt since it was last
+    queued, or an earlier version of the service launched the attempt."""
 
     @property
     def group(self) -> GroupRef:
@@ -98,16 +98,16 @@ class Job:
 
     @property
     def last_failure(self) -> Diagnosis | None:
-        """Return why the job failed, or else why its last failed attempt failed; None if none has failed."""
+        """Return the failure of the job or its attempt, or else the last failure in its history.
+
+        The history also has the failures of ranks that were restarted. None: there was no failure.
+        """
         reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
 
     @property
     def preemptions(self) -> int:
-        """Return how many attempts were preempted.
-
-        Attempts that were stopped for another size do not count.
-        """
+        """Return how many attempts were preempted. Attempts that were resized do not count."""
         return sum(move.preemption is not None and not move.preemption.is_resize for move in self.history)
 
     @property
@@ -122,19 +122,22 @@ class Job:
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts there may be, including preempted, resized and evicted ones."""
+        """Return how many attempts the job may make, including preempted, resized and evicted ones."""
         return self.spec.retry.max_attempts + self._interruptions
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return the preemption that stops the job, or after which it waits again; None if there is none."""
+        """Return the preemption that stops the attempt or has put the job back into the queue, or None."""
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
     def interrupted(self) -> str:
-        """Return why the job's attempt was or is being interrupted, as by a preemption; "" if it is not."""
+        """Return why the attempt is being interrupted, or why the queued job was interrupted before.
+
+        An interruption is a preemption, a resize or an eviction. "": there is none.
+        """
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property
@@ -215,9 +218,9 @@ class Job:
 
     @property
     def _with_last_save(self) -> tuple[Move, ...]:
-        """The history, whose last entry now has the checkpoints of this attempt.
+        """The history, with the checkpoints of the last attempt in its last entry.
 
-        The progress, which has them, too, is about to be replaced by that of the next attempt.
+        They are copied from the progress, which the next attempt is about to replace.
         """
         if self.progress is None or self.progress.saved is None:
             return self.history
@@ -297,12 +300,14 @@ class Job:
         return replace(self, ranks=ranks, history=history)
 
     def decided(self, ending: Ending) -> "Job":
-        """Return the job with this decided ending. Raises IllegalMove if another was decided before.
+        """Return the job with this decided ending.
+
+        Raises IllegalMove if TRANSITIONS lacks the move, or if another ending was decided before.
 
         There are three exceptions. A cancel replaces the decision to make another attempt. A failure
-        replaces a success, since a worker may fail while it has time to end. Any other ending replaces an
-        interruption, since the attempt may still end by itself. The new ending keeps the preemption of the
-        old one.
+        replaces a success, since a worker may fail while it has time to end. An ending of another kind
+        replaces an interruption, since the attempt may still end by itself. The new ending keeps the
+        preemption of the old one.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (
@@ -327,7 +332,7 @@ class Job:
         return self.decided(self.failure(diagnosis, at))
 
     def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
-        """Return the ending of the attempt if it has failed with this diagnosis.
+        """Return the ending of an attempt that has failed with this diagnosis.
 
         The ending also says whether another attempt follows.
         """
@@ -363,7 +368,7 @@ class Job:
 
     @property
     def counted_attempts(self) -> int:
-        """Return how many attempts the job has made. Interrupted attempts do not count."""
+        """Return how many attempts the job has made, at least 1. Interrupted attempts do not count."""
         return max(1, self.attempt - self._interruptions)
 
     @property
@@ -399,7 +404,7 @@ class Job:
 
     @property
     def longest_wait(self) -> timedelta | None:
-        """Return how long the job may stay in its state before it is due; None: for ever."""
+        """Return how long the job may stay in its state before it is due; None: any time."""
         deadlines = self.spec.deadlines
         return {
             JobState.QUEUED: deadlines.queue,
@@ -409,7 +414,7 @@ class Job:
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
-        """Return the job with `due_at` at most its longest wait from now.
+        """Return the job with `due_at` limited to its longest wait from now.
 
         If the clock was set back, the stored time is too late.
         """
@@ -456,6 +461,6 @@ def _later(at: datetime, duration: timedelta | None) -> datetime | None:
 
 
 def why_again(job: Job) -> str:
-    """Return why a waiting job was stopped before, for members of its project; "" if it was not stopped."""
+    """Return why a queued job was interrupted before, for members of its project; "" for any other job."""
     waits = job.state is JobState.QUEUED and job.history
     return job.history[-1].sentence(job.spec.project) if waits else ""

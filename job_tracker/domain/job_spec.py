@@ -32,7 +32,7 @@ class Program:
     requirements: str = ""
     """The path, in the tree, of the file that lists the needed Python packages; empty: none."""
     python_environment: str = ""
-    """The name of a configured Python environment; empty: the usual one."""
+    """The name of a configured Python environment; empty: the default one."""
     image: str = ""
     """The image that the caller named; empty: none. The job's group has the image that is used."""
     changes: ProgramChanges | None = None

@@ -14,9 +14,9 @@ INSTANCES: Final = "instances"
 class Machine:
     """A machine of a flavor.
 
-    Resources are whole numbers by name: `instances` always counts; `cpu` is in thousandths, `memory` and
-    `ephemeral-storage` in bytes, and other resources in units. If a resource is not named, the machine has
-    none of it.
+    Resources are whole numbers by name: `cpu` is in thousandths, `memory` and `ephemeral-storage` are in
+    bytes, and `instances` and other resources in units. If a resource is not named, the machine has none of
+    it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Names of groups and instances: pure functions of algorithm, job id, attempt and rank.
+"""Names of groups and instances: pure functions of algorithm, job id, attempt, rank and role.
 
 All names are valid DNS labels. Names of groups are unique in a store, since each name contains the job's id.
 """
@@ -28,10 +28,11 @@ _LONGEST_SUFFIX = max(len(_SERVICE_SUFFIX), len(f"-999999-{_LONGEST_ROLE}"))
 
 
 def slug(text: str, length: int) -> str:
-    """Return a lower-case DNS label (RFC 1035) of at most `length` characters for any text.
+    """Return a lower-case DNS label (RFC 1035) of at most `length` characters for any string.
 
-    A text that is such a label is returned unchanged. Other texts lose their invalid characters and get a
-    digest of the original, so that different texts have different slugs.
+    A string that is such a label, without two hyphens in a row, is returned unchanged. In any other string,
+    invalid characters are replaced by hyphens, and a digest of the string is appended, so that different
+    strings have different labels.
     """
     kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if kept == text and len(kept) <= length and kept[:1].isalpha():

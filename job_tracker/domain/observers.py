@@ -18,7 +18,7 @@ class JobObserver(Protocol):
 
 
 class WaitingObserver(Protocol):
-    """Receives each queued job with a reservation when its reason to wait has changed."""
+    """Receives a queued job that has a reservation, whenever the reason why it waits has changed."""
 
     def __call__(self, job: Job, code: str, sentence: str) -> None:
         """Observe why the queued job waits: a stable code, and a sentence for people."""

@@ -43,7 +43,7 @@ class OpenStreams:
     ) -> None:
         """At most `most` streams may be open, and at most `most_of_one` of each caller. None: any number.
 
-        `note` gets an event of each stream that `recheck` ends.
+        `note` gets an event for each stream that `recheck` ends.
         """
         self._note = note
         self._clock = clock
@@ -88,11 +88,11 @@ class OpenStreams:
                 )
 
     async def recheck(self, current: Callable[[Caller], Awaitable[Caller]]) -> None:
-        """End the streams whose callers have lost their right. Call it when roles may have changed.
+        """End the streams that their callers may no longer read. Call this when roles may have changed.
 
         `current` returns a caller with its present roles, and raises NotAllowed if the caller's proof is no
-        longer valid. `current` is called once for each caller. If `current` raises another error, `recheck`
-        raises it, and the streams that were not checked continue.
+        longer valid. It is called once for each Caller object. If it raises another error, `recheck` raises
+        this error, and the streams that were not checked continue.
         """
         by_caller: dict[int, list[_OpenStream]] = {}
         for stream in self._open:

@@ -14,10 +14,10 @@ MAX_DURATION = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Decides whether another attempt, which starts the whole group again, follows a failed attempt.
+    """Decides whether a failed attempt is followed by another one, which starts the whole group again.
 
-    Another attempt follows if the diagnosis is `retryable` (the node was lost, the pod was evicted, …), or if
-    its category is in `retry_on`.
+    Until there were `max_attempts` attempts, another attempt follows if the diagnosis is `retryable` (for
+    example, the node was lost), or if its category is in `retry_on`.
     """
 
     max_attempts: int = 1
@@ -39,7 +39,7 @@ class RetryPolicy:
 
 
 class OnNonfinite(StrEnum):
-    """The reaction to a reported metric that is NaN or infinite. The status shows it in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The job's status shows it in any case."""
 
     FLAG = "flag"
     FAIL = "fail"
@@ -70,7 +70,7 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The rules by which a group continues after it loses workers: they restart while the others train."""
+    """The rules for a group that loses workers: it continues while the lost workers are restarted."""
 
     min_instances: int
     """The smallest number of instances that train. With fewer, training waits for the restarted instances."""
@@ -100,5 +100,5 @@ class Deadlines:
     run: timedelta | None = None
     """The time from the start of an attempt's master until the end of the attempt."""
     progress: timedelta | None = None
-    """The time for a step. None: the limit is learned, and only for attempts whose processes report their
-    steps by calls."""
+    """The time for a step. None: the limit is learned, and applies only to attempts whose processes report
+    their steps by calls."""

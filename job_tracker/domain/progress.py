@@ -8,12 +8,12 @@ from typing import ClassVar, Final
 from job_tracker.domain.pace import RankPace
 
 _NAN_AS_TEXT = {"ser_json_inf_nan": "strings"}
-"""The option by which pydantic writes NaN and infinity as texts, since JSON has no such numbers."""
+"""Makes pydantic write NaN and infinity as strings, since JSON has no such numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
-    """The first value of a metric in an attempt that is NaN or infinite."""
+    """The first value of a metric that is NaN or infinite, within an attempt."""
 
     __pydantic_config__: ClassVar = _NAN_AS_TEXT
 
@@ -95,7 +95,7 @@ class Progress:
     ranks: tuple[RankPace, ...] = ()
     """The pace of each process that reports by calls. It is a few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
-    """The first value of each metric that is not finite, in the order of their reports."""
+    """The first value of each metric that is NaN or infinite, in the order in which they were reported."""
     first_step_at: datetime | None = None
     """The time at which the attempt reported its first step. From then on, it trains."""
     saved: Saved | None = None

@@ -22,7 +22,7 @@ class Remains:
 
     @property
     def folder(self) -> str:
-        """Return the relative path of the job's folders, the same for model, checkpoints and logs."""
+        """Return the job's path, relative to the root folders of models, checkpoints and logs alike."""
         return naming.job_folder(self.home, self.job_id)
 
     def group_of(self, attempt: int) -> GroupRef:

@@ -1,4 +1,4 @@
-"""The keys from which the tokens of training processes are made."""
+"""The keys from which the report tokens of training processes are made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class ReportKey:
     removed_at: datetime | None = None
     """The time at which a call removed the key. Since then, reports with tokens of the key are refused."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """The attempts that were live when the key was replaced, and that may use it: each number by job id.
+    """The attempts that may use a replaced key: job id -> the attempt that was live at the replacement.
 
     Some of them may have ended since.
     """

@@ -24,7 +24,7 @@ class Right:
     """A row: who may use an operation."""
 
     rpc: str
-    """The call of the API, without its service; empty: the API has none."""
+    """The name of the API call, without its service; empty: the API has no such call."""
     action: str
     """The operation in words, for messages."""
     least: Role
@@ -72,7 +72,7 @@ PROGRAM_RIGHTS: Mapping[str, Right] = {
     "put_manifest": Right("PutManifest", "upload programs", Role.SUBMITTER),
     "upload_files": Right("UploadFiles", "upload programs", Role.SUBMITTER),
 }
-"""The rows by operation of `Programs`. The job that runs an uploaded program needs the right to submit."""
+"""The rows by operation of `Programs`. To run a program, a caller also needs the right to submit."""
 
 CATALOG_RIGHTS: Mapping[str, Right] = {
     "list_algorithms": Right("ListAlgorithms", "list algorithms", Role.VIEWER),

@@ -20,7 +20,7 @@ _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:=@+-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """An unchecked change of a job's tags and note. A note of None stays as it is."""
+    """An unchecked change of a job's tags and note. If `note` is None, the note stays as it is."""
 
     add_tags: Sequence[str] = ()
     remove_tags: Sequence[str] = ()

@@ -10,8 +10,8 @@ MAX_SERIES = 256
 MAX_POINTS = 1024
 """The largest number of points of one series.
 
-When this number is reached, every second point is dropped. From then on, only every second new point is
-added.
+Whenever a series is full, every second point in it is dropped. After that, only half as many new points are
+added as before.
 """
 MAX_ARTIFACTS = 256
 

@@ -90,7 +90,9 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """Return all artifacts, sorted by name, each with a flag: whether ModelFiles.read can read it.
+    """Return at most MAX_ARTIFACTS artifacts, sorted by name.
+
+    Each has a flag, which says whether ModelFiles.read can read it.
 
     A reported artifact replaces a file of the same name.
     """

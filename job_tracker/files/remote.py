@@ -53,7 +53,8 @@ async def patiently(
 ) -> T:
     """Run `work` in a thread, and return its result.
 
-    Raises StorageUnavailable with `name` if `work` fails or takes longer than `seconds`.
+    Raises StorageUnavailable with `name` if `work` fails or takes longer than `seconds`. A TrackerError of
+    `work` is passed on.
 
     A result that comes too late is passed to `dispose`, in a thread.
     """

@@ -31,7 +31,7 @@ class StorageHealth:
 
 
 async def storage_health(root: str) -> StorageHealth:
-    """Return the state of a storage. This raises no error even if the storage is unavailable or hangs."""
+    """Return the state of a storage. An unavailable or hanging storage raises no error."""
     began = time.monotonic()
 
     def look() -> StorageHealth:

@@ -1,8 +1,8 @@
 """Safe access to files that jobs can write.
 
 Where the service expects its own file, a job may have put a link, a pipe, a huge file or a million files. So
-a `Place` is opened from a root that only the service writes, one component at a time: links are not followed,
-only regular files are opened, opening never blocks, and reading and listing are bounded.
+a `Place` is opened from a root that only the service can change, one component at a time: links are not
+followed, only regular files are opened, opening never blocks, and reading and listing are bounded.
 
 Calls access the disk: make them in a thread.
 """
@@ -28,15 +28,15 @@ _AT_ONCE = 10_000
 
 
 class Suspicious(OSError):
-    """An unexpected file: a link, a pipe, a file that is too large."""
+    """An unexpected file, such as a link, a pipe or a file that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Every method raises OSError: FileNotFoundError if the place does not exist, and Suspicious if it, or a
-    folder above it, is of an unexpected kind.
+    Unless a method says otherwise, it raises OSError: FileNotFoundError if the place does not exist, and
+    Suspicious if the place, or a folder above it, is of an unexpected kind.
     """
 
     root: Path
@@ -287,7 +287,8 @@ def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
 def _empty(top: int) -> None:
     """Remove the content of an open folder.
 
-    After an OSError, the removal continues; the first error is raised at the end.
+    If an entry cannot be removed, the other entries of the same batch (_AT_ONCE) are still removed. Then the
+    first OSError is raised.
     """
 
     def take(folder: int, name: str, is_folder: bool) -> None:
@@ -310,7 +311,10 @@ def _empty(top: int) -> None:
 
 
 def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
-    """Call `take` with every entry of an open folder until the folder is empty."""
+    """Call `take` with every entry of an open folder until the folder is empty.
+
+    Raises the first OSError of a batch of entries, after the batch.
+    """
     while inside := _some(folder):
         failure: OSError | None = None
         for name, is_folder in inside:

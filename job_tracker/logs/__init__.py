@@ -1,1 +1,4 @@
-"""Logs of ranks: records with times, bounded in size, readable from any position, stored after the end."""
+"""Logs of ranks: records with times, in bounded size. They can be read from any position.
+
+After a group was stopped, its logs are moved to storage.
+"""

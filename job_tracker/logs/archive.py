@@ -34,7 +34,7 @@ class LogArchive:
     """Compressed logs in <root>/<folder of the job>/<attempt>/<rank>.log.gz.
 
     A log is either complete or absent. A log may be written again. Storage that does not answer a call within
-    `patience` seconds counts as unavailable. Every method raises StorageUnavailable.
+    `patience` seconds counts as unavailable. Every method may raise StorageUnavailable.
     """
 
     def __init__(self, root: str, *, within: str = "", patience: float = _PATIENCE_SECONDS) -> None:
@@ -76,7 +76,7 @@ class LogArchive:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the records later than `after`. With `tail_lines`, yield only those in the last lines.
+        """Yield the records later than `after`; with `tail_lines`, only those in the last `tail_lines` lines.
 
         Raises LogsNotFound if there is no log.
         """

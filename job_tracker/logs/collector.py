@@ -67,7 +67,7 @@ class LogCollector:
         await self._archive.delete(job.folder)
 
     async def run(self) -> None:
-        """Store the logs that wait in the spool, periodically, until cancelled."""
+        """Until cancelled, periodically store the logs that wait in the spool."""
         pauses = Backoff(self._period, self._period)
         failure = "logs are not stored yet"
         await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)
@@ -109,15 +109,15 @@ class LogCollector:
             await self._keep(job, group, anew=False)
 
     async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
-        """Store the logs of a group.
+        """Store the logs of a group, and delete them from the spool.
 
-        Without `anew`, logs that are already stored are kept, since they are complete.
+        Without `anew`, logs that are already stored are not stored again, since they are complete.
         """
         keeping = (self._keep_rank(group, rank, anew=anew) for rank in range(job.spec.instances))
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
-        with suppress(StorageUnavailable):  # otherwise unfinished uploads are deleted with the job
+        with suppress(StorageUnavailable):  # unfinished uploads that stay are deleted with the job
             await self._archive.tidy(group)
         await self._spool.drop(group)
 

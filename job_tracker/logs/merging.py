@@ -76,7 +76,8 @@ class _Heads:
     def take(self) -> tuple[int, bytes]:
         """Return the rank whose log has the earliest records, and these records.
 
-        The records end at the time of the first record of any other log.
+        The records end at the time of the first record of any other log. With a window, records that are
+        younger than the window stay as long as the next record of another log is not known.
         """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]

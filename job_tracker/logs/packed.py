@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The blocks of a log, and its total number of lines."""
+    """The blocks of a log (in a long log, only every second, fourth, … block), and its number of lines."""
 
     blocks: tuple[Block, ...]
     lines: int
@@ -108,7 +108,10 @@ class BlockWriter:
 
 
 def read_index(file: BinaryIO) -> Index | None:
-    """Return the index at the end of a file; None if there is none. Jobs may have written the file."""
+    """Return the index at the end of a file; None if there is none, or it is damaged.
+
+    A job may have written the file, so the values are checked.
+    """
     size = file.seek(0, 2)
     tail_size = _TRAILER.size + len(_END)
     if size < tail_size:

@@ -21,7 +21,7 @@ class Position:
     read: Mapping[int, bytes] = field(default_factory=dict)
 
     def after(self, rank: int) -> bytes:
-        """Return the time of the last record that was read of the rank; BEGINNING if none was read."""
+        """Return the time of the rank's last record that was read; BEGINNING if none was read."""
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":

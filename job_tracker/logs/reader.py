@@ -19,7 +19,7 @@ from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.store.jobs import JobReader
 
-_LOG_SECONDS = 0.2  # pause before the next check for a log that a started rank has not opened yet
+_LOG_SECONDS = 0.2  # between two checks whether a live rank has a log
 _IN_POSITION = 40  # bytes of one rank in the text of a position
 
 
@@ -34,7 +34,7 @@ class LogRequest:
     """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
-    """The number of last lines of each rank's log with which reading begins; None: it begins at the first."""
+    """Read only this number of last lines of each rank's log, and new lines; None: read all lines."""
     since: datetime | None = None
     position: str = ""
     """The position of an earlier piece, after which reading continues."""
@@ -93,8 +93,8 @@ class LogReader:
         """Yield the output of an attempt; nothing if there is no log.
 
         With `follow`, new output is yielded until the attempt has ended; if `attempt` is 0, until the job has
-        ended. Raises JobNotFound, InvalidField for a rank or attempt that the job does not have,
-        LimitExceeded if too many logs are open, and StorageUnavailable.
+        ended. Raises JobNotFound, BackendUnavailable and StorageUnavailable. Raises LimitExceeded if too many
+        logs are open, and InvalidField, for example for a rank or attempt that the job does not have.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)

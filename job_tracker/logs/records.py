@@ -112,7 +112,7 @@ def nanoseconds(time: bytes) -> int:
 
 
 def moment_of(time: bytes) -> datetime:
-    """Return the time of a record as a datetime, in microseconds."""
+    """Return the time of a record as a datetime, rounded down to microseconds."""
     return _EPOCH + timedelta(microseconds=nanoseconds(time) // 1000)
 
 

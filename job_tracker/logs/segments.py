@@ -48,12 +48,12 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the records later than `after`. With `tail_lines`, yield only those in the last lines.
+    """Yield the records later than `after`; with `tail_lines`, only those in the last `tail_lines` lines.
 
-    New records follow as long as `is_growing` returns true. `ended`, if given, is an event that is set when
-    the log stops growing; it ends a pause between two reads at once. For a gap in the log, a record with the
-    number of missing bytes is yielded. Raises LogsNotFound if there is no log, or if it was moved away while
-    it was read. Files are read and `is_growing` is called in threads.
+    While `is_growing` returns true, wait for new records, and yield them, too. `ended`, if given, is an event
+    that is set when the log stops growing; it ends a pause between two reads at once. For a gap in the log, a
+    record with the number of missing bytes is yielded. Raises LogsNotFound if there is no log, or if it was
+    removed while it was read. Files are read and `is_growing` is called in threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -85,7 +85,7 @@ async def _is_set(event: asyncio.Event, *, within: float) -> bool:
 
 
 def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
-    """Return the last lines of the output, at most `most_bytes`; "" if they cannot be read."""
+    """Return the end of the output: at most `lines` lines and `most_bytes` characters; "" if unreadable."""
     try:
         log = _Folder(folder)
     except (LogsNotFound, OSError):
@@ -107,7 +107,10 @@ def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
 
 
 def end(folder: Place) -> int:
-    """Return the length of the whole log in bytes, including removed segments; 0 if there is no log."""
+    """Return the length of the whole log in bytes, including removed segments; 0 if there is no log.
+
+    Raises LogsNotFound if the log is removed at this moment, and OSError.
+    """
     try:
         log = _Folder(folder)
     except LogsNotFound:
@@ -123,7 +126,7 @@ def end(folder: Place) -> int:
 class _Reader:
     """Reads a log piece by piece: `begin`, then `next`, each in a thread.
 
-    Both return the present records, and whether the log has ended.
+    Both return new records, and whether the log has ended.
     """
 
     def __init__(self, folder: Place, after: bytes, is_growing: Callable[[], bool] | None) -> None:

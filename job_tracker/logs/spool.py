@@ -40,7 +40,7 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance. A stop first copies them to the spool.
+    """A spool for backends whose logs disappear with the instance. Before that, they are copied here.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
@@ -52,9 +52,9 @@ class FolderSpool:
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """A function that the backend sets.
+        """Returns whether a group still runs. If so, its logs are not stored yet.
 
-        It returns whether a group still runs, so that its logs are not ready to be stored.
+        The backend sets this function.
         """
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
@@ -81,8 +81,8 @@ class FolderSpool:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank from start number `first` up to start number `before`, which is excluded.
 
-        With `tail_lines`, yield only the last lines of the last start. Raises LogsNotFound if the whole log
-        is wanted and there is none.
+        With `tail_lines`, yield only the last `tail_lines` lines of the last start. Raises LogsNotFound if
+        there is no log, unless `first` or `before` selects a part of the log.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]
@@ -108,8 +108,9 @@ class FolderSpool:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
-        If `live` raises one of `gone`, the rank was stopped, and further records are read from the spool.
-        Raises LogsNotFound if the spool does not have them.
+        With `tail_lines`, earlier starts are left out. If `live` raises one of `gone`, the rank was stopped,
+        and the `current` start is read from the spool. Raises LogsNotFound if the spool does not have it and
+        `current` is 0.
         """
         try:
             if current and tail_lines is None:
@@ -150,11 +151,11 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Copy the log that `read` yields to the spool, unless the spool has a longer log of this start.
+        """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
-        Return whether the copy is complete. After an error in `again_after`, the log is read again, since it
-        will be lost with its pod or container. If a log cannot be read to its end, the part that was read is
-        kept.
+        Return whether the log was read to its end; otherwise, the part that was read is kept. An error of
+        this machine's disk is only logged. After an error in `again_after`, the log is read again, since it
+        will be lost with its pod or container.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -195,7 +196,7 @@ class FolderSpool:
     async def _write(
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write the records. Return the error that ended the log early, or None."""
+        """Write the records. Return the engine's error that ended the log early, or None."""
         path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
         async with aclosing(pieces):
             try:

@@ -33,7 +33,7 @@ _SECOND = 10**9
 
 
 def time_at(nanoseconds: int) -> bytes:
-    """Return the time of a record: RFC 3339 in UTC with a fixed length, so that texts sort like times."""
+    """Return the time of a record: RFC 3339 in UTC with a fixed length, so that times sort as strings."""
     second, nanos = divmod(nanoseconds, _SECOND)
     return b"%b.%09dZ" % (_second_at(second), nanos)
 

@@ -49,7 +49,8 @@ class ReportBuffer:
     """Reports of all attempts that report to this replica.
 
     A new report is only kept in memory. Every half second, the new reports of all jobs are written in one
-    commit. A crash of the service loses unwritten reports; later reports make up for them.
+    commit. A crash of the service loses unwritten reports; the progress is up to date again after the next
+    report.
     """
 
     def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
@@ -62,9 +63,9 @@ class ReportBuffer:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self.on_call: Callable[[Attempt], None] = _ignore
-        """Called with an attempt when it first reports by a call.
+        """Called with an attempt when it first reports to this replica by a call.
 
-        After that, its log need not be followed any longer.
+        After that, the log of the attempt need not be followed any longer.
         """
 
     async def take(
@@ -90,7 +91,7 @@ class ReportBuffer:
         self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
-        """Set the pace of the processes of an attempt. The pace is written with the next reports."""
+        """Set the pace of the processes, if the attempt has reported. It is written with the reports."""
         page = self._pages.get(attempt)
         if page is not None and page.progress.ranks != ranks:
             page.progress = replace(page.progress, ranks=ranks)

@@ -12,7 +12,10 @@ _LARGEST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The last collective operation that a process has begun in a process group. All texts are printable."""
+    """The last collective operation that a process has begun in a process group.
+
+    All strings are printable.
+    """
 
     group: str
     number: int
@@ -35,7 +38,7 @@ class _Sent(Protocol):
 
 
 def collectives_of(sent: Sequence[_Sent]) -> tuple[Collective, ...]:
-    """Return the first operations of a message, with their texts cut and without unprintable characters."""
+    """Return the first operations of a message. Strings are cut, and unprintable characters are left out."""
     return tuple(
         Collective(
             _text(each.group),

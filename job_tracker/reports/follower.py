@@ -27,7 +27,7 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES = 200  # the lines to read again of a log that is followed anew: earlier reports are in the store
+_TAIL_LINES = 200  # the last lines of a log with which following begins: earlier reports are in the store
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """The number of logs that are followed at the same time.
@@ -76,7 +76,7 @@ class LogFollower:
         buffer.on_call = self._reports_by_calls
 
     def follow(self, job: Job) -> None:
-        """Follow the log of the job's group, unless it is already followed or the job reports by calls."""
+        """Follow the log of the job's group, unless it is followed or the attempt reports by calls."""
         attempt = (job.id, job.attempt)
         if attempt in self._followers:
             return

@@ -15,7 +15,7 @@ from job_tracker.reports.collectives import Collective, collectives_of
 FLOOR_SECONDS = 30.0
 """The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
 MOST_OF_STACKS = 8 * 1024
-"""The largest number of characters of the stacks of one process that are kept until the attempt has ended."""
+"""The largest number of characters of the stacks of a process. They are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _AFTER_DEADLINE = 0.05
@@ -101,7 +101,7 @@ def seconds_of(value: Any) -> float:
 class Signs:
     """The signs of life of one process.
 
-    The times in seconds are of RankBoard.clock. `heard` is the time when the last report arrived.
+    Times in seconds are measured by RankBoard.clock. `heard` is the time when the last report arrived.
     """
 
     last: RankReport
@@ -126,9 +126,9 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The position of a process, seen from outside.
+    """The position of a process, as it was inspected from outside.
 
-    The texts are printable, but a hostile job may forge them.
+    The strings are printable, but a hostile job may forge them.
     """
 
     standing: str
@@ -143,7 +143,8 @@ class Watched:
     """The known facts about the processes of one attempt."""
 
     size: int
-    """The number of training processes."""
+    """The number of processes: the instances of all roles if each has one process, or else the training
+    processes."""
     per_rank: int
     """The number of training processes of each instance."""
     moved: float
@@ -154,14 +155,11 @@ class Watched:
     expected: Mapping[int, int | None] = field(default_factory=dict)
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
-    """The processes that make no more steps, as far as an earlier leader recorded."""
+    """The processes that had made all their steps, as an earlier leader has recorded."""
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank.
-
-    A text is empty if the machine is unknown; there are no texts if all are unknown.
-    """
+    """The machine of each rank; "" if the machine is unknown. The sequence is empty if all are unknown."""
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)
@@ -277,7 +275,7 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a restarted rank, which starts anew while the other ranks wait for it."""
+        """Forget the processes of a restarted rank: it starts again while the other ranks wait for it."""
         watched.moved = self.clock()
         for process in _processes_of(watched, rank):
             watched.anew.add(process)
@@ -322,9 +320,9 @@ class RankBoard:
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
-        """Note that the attempt reported progress, a metric or an artifact, and whether its steps are done.
+        """Note that the attempt reported progress, a metric or an artifact, `ago` seconds ago.
 
-        `ago` is the number of seconds since then.
+        `has_all_steps` says whether all announced steps are done.
         """
         if watched := self._watched.get(attempt):
             watched.moved = max(watched.moved, self.clock() - ago)
@@ -332,7 +330,7 @@ class RankBoard:
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
-        """Note the report of a process, and return the orders for it. Ignore processes that do not exist."""
+        """Note the report of a process, and return its orders. Lost or unknown processes are ignored."""
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)

@@ -25,7 +25,7 @@ CHECKPOINT = "checkpoint"
 _STEP_AT_END = re.compile(r"step-(\d{1,15})/?\Z")
 """The step of a checkpoint of trainer_kit, at the end of its location."""
 _NONFINITE = frozenset(f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
-"""Lower-case texts for numbers that JSON lacks, as Protocol Buffers, Python and C write them."""
+"""Lower-case words for numbers that JSON lacks, as Protocol Buffers, Python and C write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ReportReader:
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
         """Add the value of a metric.
 
-        NaN and infinity are allowed, as numbers or as the texts of _NONFINITE.
+        NaN and infinity are allowed, as numbers or as the words in _NONFINITE.
         """
         value = float(value) if isinstance(value, str) and value.lower() in _NONFINITE else value
         if not _is_name(name):
@@ -117,7 +117,7 @@ def advanced(
 
     The report replaces only the values that it contains. `at` is the time when the report arrived. Printed
     lines have their own times, since a follower that catches up reads many lines at once. `forbids` returns
-    whether an attempt fails if a metric is not finite.
+    whether an attempt fails if the metric with this name is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
@@ -157,7 +157,7 @@ def _first_nonfinite(
 ) -> tuple[Nonfinite, ...]:
     """Return `known`, with the first non-finite value of each further metric in the report.
 
-    The result has at most MOST_METRICS values, and one more if no other value is forbidden.
+    The result has at most MOST_METRICS values, and one more if that is the first forbidden one.
     """
     names = {each.metric for each in known}
     for point in report.points:
@@ -172,9 +172,9 @@ def _first_nonfinite(
 def _measured(last: Progress, now: Progress) -> Progress:
     """Return `now` with its speed: smoothed steps per second since the last measurement.
 
-    Without a new step, the speed stays the same. If steps are repeated, the measurement begins again. Two
-    measurements are never close together, since lines that a program flushes at once have nearly the same
-    time.
+    Without a new step, the speed stays the same. If steps are repeated, the measurement begins again. There
+    is at least half a second between two measurements, since lines that a program flushes at once have
+    nearly the same time.
     """
     assert now.reported_at is not None
     here = replace(now, measured_at=now.reported_at, measured_step=now.step)

@@ -9,7 +9,7 @@ from job_tracker.reports.tokens import ReportTokens
 
 @dataclass(slots=True)
 class ReportEnvironment:
-    """GROUP_TOKEN of a job's attempt, and if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
+    """Makes GROUP_TOKEN and, if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
 
     With REPORT_TOKEN, a process can only report on the attempt and fetch its program. With GROUP_TOKEN, it
     can only join the attempt's group. Both are plain variables, unless the backend can hide them

@@ -53,8 +53,7 @@ class ReportTokens:
             raise NotAllowed(
                 f"the report token has the signature of key {key_id}, which this service does not have: the "
                 "key was removed, or the service was restored from an earlier backup. This attempt can no "
-                "longer report by "
-                "calls; the next attempt gets a new token"
+                "longer report by calls; the next attempt gets a new token"
             )
         claim = f"{int(job)}.{int(attempt)}"
         expected = f"{claim}.{_mac(key.secret, 'report', claim)}"

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 class Turns:
     """A bounded number of places, given in the order of the requests.
 
-    Each waiting request ends the longest turn, once that turn has lasted at least `seconds`.
+    Each request that has to wait ends the longest turn, but lets it last for at least `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:
@@ -21,7 +21,7 @@ class Turns:
     async def one(self) -> AsyncIterator[asyncio.Timeout]:
         """Hold a place during the block.
 
-        The block is cancelled when the turn is over; `expired()` is then true.
+        When the turn is over, the block is cancelled, and `expired()` of the yielded object is true.
         """
         clock = asyncio.get_running_loop().time
         self._waiting += 1

@@ -1,4 +1,4 @@
-"""The protocol for tokens, and for the projects that were declared by the API."""
+"""The protocol for tokens, and for the projects that callers have declared through the API."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -15,13 +15,16 @@ ENDED_TOKENS_PURGED: Final = 100
 class AccessStore(Protocol):
     """Stores tokens and projects.
 
-    Every change takes an audit event, which is stored in the same transaction if something changes. The cost
-    of finding a token does not grow with the number of tokens. All projects are read at once, since services
-    keep them in memory.
+    Every change except `touch_tokens` takes an audit event, which is stored in the same transaction if
+    something changes. The cost of finding a token does not grow with the number of tokens. All projects are
+    read at once, since services keep them in memory.
     """
 
     async def access_version(self) -> int:
-        """Return a number that differs after each change of tokens or projects, except for `touch_tokens`."""
+        """Return a number that differs after each change of tokens, projects or report keys.
+
+        `touch_tokens` does not count as a change.
+        """
         ...
 
     async def add_token(
@@ -34,9 +37,10 @@ class AccessStore(Protocol):
     ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
-        Some of the tokens that ended before `purge_before` are deleted, too. If there are already as many
-        tokens as `limits` allow, in all or of the project, the one of them that ended first is deleted. If
-        none of them had ended when the new token was created, this raises TooManyTokens, and changes nothing.
+        At most ENDED_TOKENS_PURGED tokens that ended before `purge_before` are deleted, too. If one of the
+        `limits` (in all, or of the project) is already reached, the token that ended first among the tokens
+        of this limit makes room: it is deleted. If none of them had ended when the new token was created,
+        this raises TooManyTokens, and changes nothing.
         """
         ...
 
@@ -62,7 +66,7 @@ class AccessStore(Protocol):
         ...
 
     async def projects(self) -> Sequence[Project]:
-        """Return all stored projects, by name."""
+        """Return all stored projects, sorted by name."""
         ...
 
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:

@@ -30,7 +30,7 @@ class AuditStore(Protocol):
     """Stores audit events."""
 
     async def add_events(self, events: Sequence[AuditEvent]) -> None:
-        """Store events that belong to no change, in one transaction."""
+        """Store events that do not belong to a change, such as denials, in one transaction."""
         ...
 
     async def list_events(

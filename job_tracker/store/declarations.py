@@ -13,8 +13,8 @@ class DeclarationStore(Protocol):
     """Stores declarations, which services keep in memory.
 
     All changes of a store are numbered, including removals. A change names the last number that its writer
-    has read, and is refused if there was another change since then. So a writer can compare all declarations
-    with each other.
+    has read, and is refused if there was another change since then. So a writer can check its declaration
+    against all others, and none of them changes before it is stored.
     """
 
     async def declarations_version(self) -> int:
@@ -41,7 +41,7 @@ class DeclarationStore(Protocol):
 
         Return False, and change nothing, if `seen` is not the number of the last change. Raises
         TooManyDeclarations, and changes nothing, if a new declaration would exceed the limits. Raises
-        UnknownProject if `project_must_be_stored` and the declaration's project was deleted.
+        UnknownProject if `project_must_be_stored` and the declaration's project is not stored.
         """
         ...
 

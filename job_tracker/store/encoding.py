@@ -1,9 +1,9 @@
-"""Encodes the values of jobs and projects that stores keep as JSON. For specs, see specs.py.
+"""Encodes values of jobs and projects as JSON, for stores. For specs, see specs.py.
 
 Fields that have the default of their class are left out. So if a stored job lacks a field, the field always
 has that default. Therefore, defaults never change after a release. This applies to JobSpec, its policies,
 RankStatus, Allocation, Ending, Diagnosis, Move, Preemption, Eviction, Progress, Artifact and ProjectLimits.
-If new jobs need another value than the default, admission sets it, or a new field is added.
+If new jobs need a value other than the default, admission sets it, or a new field is added.
 """
 
 from collections.abc import Mapping
@@ -33,5 +33,5 @@ TAGS = TypeAdapter(tuple[str, ...])
 
 
 def text_of(adapter: TypeAdapter[T], value: T) -> str:
-    """Return the value as JSON, which the adapter's `validate_json` reads."""
+    """Return the value as JSON, which the adapter's `validate_json` can read."""
     return adapter.dump_json(value, exclude_defaults=True).decode()

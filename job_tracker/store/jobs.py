@@ -42,7 +42,7 @@ class JobFilter:
     projects: frozenset[str] | None = None
     """The projects of the jobs. None: all projects. If it is empty, no job matches."""
     tags: frozenset[str] = frozenset()
-    """Tags. A job must have all of them."""
+    """The tags that each matching job must have."""
     since: datetime | None = None
     """The earliest time of submission. See CLOCK_SLACK."""
     until: datetime | None = None
@@ -50,13 +50,11 @@ class JobFilter:
 
 
 CLOCK_SLACK = timedelta(hours=1)
-"""The largest difference by which the submission times of jobs may be out of order.
+"""The longest time by which the submission times of jobs may be out of order.
 
-The ids of jobs are in the order of their submissions, so a search by time is a search by id.
-
-Times are in the order of ids as long as clocks agree. A list by time finds jobs whose times are out of order
-by at most this much; it may miss other jobs. Without this bound, a list by time would have to read the times
-of all jobs.
+A list by time searches for a range of ids: ids increase with each submission, and so do the times, as long as
+the clocks of all replicas agree. A list finds all jobs whose times are out of order by at most this time, and
+may miss other jobs. Without this bound, a list by time would have to read the times of all jobs.
 """
 
 
@@ -88,7 +86,7 @@ class JobReader(Protocol):
         ...
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """Follow the changes of the job with this id, or of all jobs for None, from now on.
+        """From now on, follow the changes of the job with this id; None: the changes of all jobs.
 
         A change is a hint to read the job again. Several changes of a job may arrive as one.
         """
@@ -115,19 +113,19 @@ class JobStore(JobReader, Protocol):
         """Queue and return a new job, or return the job that was submitted before with this key and digest.
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
-        another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` was
-        deleted.
+        another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` is not
+        stored.
 
-        Raises LimitExceeded if `max_queued` jobs are queued in all, `max_queued_in_project` jobs of the
-        project, `max_queued_of_caller` jobs of the caller, or `max_queued_in_queue` jobs of the queue. A new
-        job's `event` is stored in the same transaction, with the job as its target.
+        Raises QueueFull if `max_queued` jobs are queued in all, `max_queued_in_project` jobs of the project,
+        `max_queued_of_caller` jobs of the caller, or `max_queued_in_queue` jobs of the queue. None: no such
+        limit. If the job is new, `event` is stored in the same transaction, with the job as its target.
         """
         ...
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         """Return the job that was submitted with this key; None if there is none.
 
-        Raises RequestKeyConflict.
+        Raises RequestKeyConflict if the key was used with another digest.
         """
         ...
 
@@ -141,10 +139,11 @@ class JobStore(JobReader, Protocol):
     ) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
-        Raises JobNotFound. Raises StaleJob if the job is at another version, and IllegalMove if TRANSITIONS
-        lacks the change of state. The stored progress is not replaced, unless it is of an earlier attempt.
-        `by` is the writer's own subscription to changes: a successful write is not announced to this
-        subscription. `event` is stored in the same transaction.
+        Raises JobNotFound. Raises StaleJob if the job is at another version, and IllegalMove if the job has
+        ended or TRANSITIONS lacks the change of state. The stored spec, tags, note and progress stay, but a
+        new attempt removes the progress of the attempt before. `by` is the writer's own subscription to
+        changes: a successful write is not announced to this subscription. `event` is stored in the same
+        transaction.
         """
         ...
 
@@ -158,7 +157,7 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Return at most `limit` matching jobs with ids below `before`.
+        """Return at most `limit` matching jobs with ids below `before`, newest first.
 
         The list ends early after LARGEST_LIST bytes.
         """
@@ -171,7 +170,7 @@ class JobStore(JobReader, Protocol):
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record what is left of them outside the store (their remains).
+        """Delete ended jobs, and record their remains: the groups and logs that they leave outside the store.
 
         Other jobs and unknown ids are ignored. With an `event`, at most 100 ids are allowed. The event is
         stored if at least one job was deleted.

@@ -50,5 +50,5 @@ class QueueView(Protocol):
         ...
 
     async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        """Return the ids and times of at most `limit` jobs with a `due_at`, earliest first."""
+        """Return the ids and due times of at most `limit` jobs that have a `due_at`, earliest first."""
         ...

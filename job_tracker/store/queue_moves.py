@@ -16,7 +16,7 @@ _PARTS = 20
 
 
 class QueueMoves:
-    """Wakes the watchers of the jobs behind the first job that has left the queue or returned to it.
+    """When jobs have left the queue or returned to it, wakes the watchers of all jobs behind the first one.
 
     The watchers are woken at most once a second, spread over that second.
     """
@@ -26,11 +26,12 @@ class QueueMoves:
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
         self._live: set[int] = set()
-        """The live jobs. They have already left the queue, so their changes do not move the queue."""
+        """The jobs that were live at their last change. They have already left the queue, so their next
+        changes move the queue only if they return to it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """From now on, put the queued job into the watcher's `changes` whenever the queue has moved, until
-        `leave` is called.
+        """From now on, until `leave` is called, put the queued job into the watcher's `changes` whenever a
+        job before it has left the queue or returned to it.
 
         The first call with these `changes` puts the job at once, since the queue may have moved before.
         """

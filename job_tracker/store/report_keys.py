@@ -1,4 +1,4 @@
-"""The protocol for the keys from which tokens of training processes are made."""
+"""The protocol for the keys from which the report tokens of training processes are made."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,8 +27,9 @@ class ReportKeyStore(Protocol):
     ) -> ReportKey | None:
         """Make a new key, which is the current key from now on, and return it.
 
-        The previous key is kept for the attempts that are live now. Return None, and change nothing, if
-        MOST_KEYS keys are in use. The new key is the target of the event.
+        The previous key is kept for the attempts that are live now. Return None, and make no key, if
+        MOST_KEYS keys are in use. Replaced keys that no live attempt may use are deleted in any case. The
+        new key is the target of the event.
         """
         ...
 
@@ -38,8 +39,8 @@ class ReportKeyStore(Protocol):
         """Refuse reports with the tokens of a replaced key from now on, and return the key.
 
         The call may be repeated. The key is deleted once no live attempt may use it. Until then, the
-        processes of such an attempt need it to recognise each other. Return None, and change nothing, if this
-        is the current key, or if there is no such key.
+        processes of such an attempt need it to recognise each other. Return None if this is the current key,
+        or if there is no such key.
         """
         ...
 

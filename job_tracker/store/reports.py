@@ -13,9 +13,10 @@ class ReportStore(Protocol):
         """Store reports, and return for each report whether it was accepted.
 
         A report is refused if its attempt is not the job's current attempt, or had ended before the report
-        came. Progress replaces earlier progress. Points are added to their series. There are at most
-        MAX_SERIES series; a series with more than MAX_POINTS points is thinned. An artifact replaces an
-        artifact of the same name. The write need not be durable.
+        came. Progress replaces earlier progress. Points are added to their series; a series that would exceed
+        MAX_POINTS points is thinned. An artifact replaces an artifact of the same name. A job has at most
+        MAX_SERIES series and MAX_ARTIFACTS artifacts; further ones are dropped. The write need not be
+        durable.
         """
         ...
 
@@ -24,7 +25,7 @@ class ReportStore(Protocol):
         ...
 
     async def metrics(self, job_id: int, names: Collection[str] | None = None) -> Sequence[MetricSeries]:
-        """Return the series of a job with these names, sorted by name; without names, all its series."""
+        """Return the series of a job with these names, sorted by name. None: all series of the job."""
         ...
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:

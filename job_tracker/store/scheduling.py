@@ -1,7 +1,7 @@
 """The protocol for the notes of scheduling: the facts that replicas and later leaders need.
 
-A note is a short text by kind and key. The kinds are constants of the scheduler. For the store, they are
-plain texts.
+A note is a short text with a kind and a key. The kinds are constants of the scheduler. For the store, they
+are arbitrary strings.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class SchedulingStore(Protocol):
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write and remove these notes, up to 1,000 of them in one change.
+        """Write and remove these notes. Up to 1,000 notes are changed in one atomic step.
 
         Notes that are not in `changed` stay.
         """

@@ -26,9 +26,9 @@ def loaded(text: bytes | str) -> JobSpec:
 
 
 def _of_before_groups(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of an old spec with a group.
+    """Return the values of an old spec, with a group that is made from them.
 
-    Versions that resolved jobs at launch stored specs without one.
+    Versions that resolved jobs at launch stored specs without a group.
     """
     instances = values.pop("instances")
     roles = values.pop("roles", None) or {naming.MASTER: 1, naming.WORKER: instances - 1}

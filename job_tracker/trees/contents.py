@@ -39,7 +39,7 @@ class TreeContents:
         """Yield the content of a file in pieces. Raises TreeDamaged, at the latest after the last piece.
 
         If the stored content was changed but has the right size, it is removed, so that the next upload sends
-        it again. A content of another size counts as missing anyway.
+        it again. Content of a wrong size counts as missing anyway.
         """
         digest = hashlib.sha256()
         for piece in self._pieces(file):

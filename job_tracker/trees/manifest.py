@@ -7,7 +7,7 @@ size has no leading zeros, and the SHA-256 is 64 lower-case hexadecimal digits. 
     644 11 b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9 data/greeting.txt
 
 Folders have no lines of their own, so empty folders are not part of a tree. A manifest cannot describe links
-and devices at all.
+or devices.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ class Manifest:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the size of each content, by its SHA-256. Equal files have the same content."""
+        """Return the size of the content with each SHA-256. Equal files share their content."""
         return {file.sha256: file.size for file in self.files}
 
 
@@ -182,7 +182,7 @@ def _check_sizes(files: Iterable[File], limits: TreeLimits) -> None:
     sizes: dict[str, int] = {}
     for file in files:
         if sizes.setdefault(file.sha256, file.size) != file.size:
-            raise _refused(f"{quoted(file.path)} has another size than a file with the same SHA-256")
+            raise _refused(f"{quoted(file.path)} differs in size from a file with the same SHA-256")
     total = sum(file.size for file in files)
     if total > limits.max_bytes:
         largest = sorted(files, key=lambda file: -file.size)[:_NAMED]

@@ -51,14 +51,17 @@ class Pieces:
 
 
 class UploadTooLong(LimitExceeded):
-    """An upload takes too long. It is ended, so that the caller has to prove again that it may upload."""
+    """An upload was ended because it took too long.
+
+    The caller continues with a new call, in which its rights are checked again.
+    """
 
 
 class Programs:
     """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
-    Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
-    programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
+    Every operation of a caller raises Forbidden if the caller's role does not allow it or the service runs no
+    uploaded programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Programs:
 
         Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
         `most_seconds`. If another upload waits for its turn, the upload ends after `share_seconds`. `note`
-        gets an event of each denial.
+        gets an event for each denial.
         """
         self._store = store
         self._refusal = refusal
@@ -157,9 +160,9 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a use of a tree of uncommitted changes by a job; do nothing if the tree is not complete.
+        """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
 
-        Raises InvalidField for another kind of tree.
+        Raises InvalidField if the tree is of another kind.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """
@@ -196,9 +199,9 @@ class Programs:
 
 
 class _Uploads:
-    """The turns of uploads. A turn ends after a time, or sooner if it keeps others waiting for too long.
+    """The turns of uploads. A turn ends after `most_seconds`, or after `share_seconds` if others wait.
 
-    So callers that fill all turns with slow uploads do not keep others out. To continue an upload that was
+    So callers that use all turns for slow uploads do not keep others out. To continue an upload that was
     ended, the caller makes another call, which waits for its turn.
     """
 
@@ -237,7 +240,7 @@ class _Uploads:
             self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End uploads that have kept others waiting for too long. This is repeated while calls wait."""
+        """End uploads that hold their turns for too long while others wait. Repeat this while calls wait."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:

@@ -44,7 +44,7 @@ _PARTIAL_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A content that a tree still needs."""
+    """The content of a file that a tree still needs."""
 
     sha256: str
     size: int
@@ -146,7 +146,7 @@ class ProjectTrees:
         )
 
     def manifest(self, tree: str) -> Manifest:
-        """Read a manifest. Raises UnknownReference if it is not stored, and TreeDamaged."""
+        """Read a manifest. Raises UnknownReference if it is not stored, and TreeDamaged if it was changed."""
         try:
             with self._access():
                 text = (self._trees / tree).read(_ANY_TREE.max_manifest)
@@ -163,7 +163,7 @@ class ProjectTrees:
     def unpack(self, tree: str, target: Place) -> None:
         """Write the files of a tree into a new folder, which the caller removes if this fails.
 
-        Raises TreeDamaged if a content is missing or has been changed, and OSError. If the disk has no room
+        Raises TreeDamaged if content is missing or has been changed, and OSError. If the disk has no room
         for all files, this raises OSError at once.
         """
         target.make_folder(parents=False)
@@ -200,7 +200,7 @@ class ProjectTrees:
             yield from archived(contents, folder, shared)
 
     def only_file(self, tree: str, check: Callable[[Manifest], None]) -> Generator[bytes, None, None]:
-        """Yield the content of the only file of a tree. `check` raises an error for other trees.
+        """Yield the content of the only file of a tree. `check` raises an error for a tree of another kind.
 
         Raises TreeDamaged and OSError.
         """
@@ -219,7 +219,7 @@ class ProjectTrees:
             return [name for name, used_at in self._uses() if used_at < before]
 
     def touch(self, trees: Iterable[str]) -> None:
-        """Count this call as a use of each of the trees that is stored."""
+        """Count this call as a use of those of the trees that are stored."""
         with self._access(), self._locked():
             for tree in trees:
                 self._touch(tree)
@@ -227,7 +227,7 @@ class ProjectTrees:
     def remove_unused(self, before: float, used: Collection[str]) -> list[str]:
         """Remove, and return, the trees that were last used before this time, except for `used`.
 
-        Contents that no tree needs any longer, and the remains of uploads that were not continued for a day,
+        Contents that no tree needs any longer, and the files of uploads that were not continued for a day,
         are removed, too. May be repeated after a crash, since a tree is removed before its contents.
         """
         with self._access(), self._locked(exclusive=True):
@@ -247,7 +247,7 @@ class ProjectTrees:
             return removed
 
     def _remove_partial(self, name: str) -> None:
-        """Remove the remains of an upload, unless another upload continues it now."""
+        """Remove the file of an unfinished upload, unless another upload is continuing it."""
         with (self.incoming / name).open() as file, suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self.incoming / name).unlink()
@@ -279,7 +279,7 @@ class ProjectTrees:
             return tuple(
                 Missing(sha256, size, min(size, _size(incoming, sha256) or 0))
                 for sha256, size in manifest.sizes.items()
-                # A content of another size is not the content that the manifest names.
+                # Stored content of another size is not the content that the manifest names.
                 if _size(blobs, sha256) != size
             )
         finally:
@@ -287,7 +287,7 @@ class ProjectTrees:
             os.close(incoming)
 
     def _check_sizes(self, manifest: Manifest) -> None:
-        """Raise InvalidField if a stored content has another size than the manifest says."""
+        """Raise InvalidField if the size of stored content differs from the size in the manifest."""
         blobs = self.blobs.open_folder()
         try:
             for sha256, size in manifest.sizes.items():
@@ -301,7 +301,7 @@ class ProjectTrees:
     def check_room(self, missing: Iterable[Missing]) -> None:
         """Raise LimitExceeded if there is no room for the contents.
 
-        An upload also begins with this check, since other trees may have come since the manifest was
+        An upload also begins with this check, since other trees may have been stored after the manifest was
         accepted.
         """
         with self._access():

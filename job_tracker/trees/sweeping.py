@@ -1,4 +1,4 @@
-"""Removes trees that no job has used for a time."""
+"""Removes trees that have not been used for some time."""
 
 import asyncio
 import logging

@@ -33,7 +33,7 @@ _SYNCS = 8
 
 @dataclass(slots=True)
 class _Incoming:
-    """An open content that is not complete, or not yet in `blobs`."""
+    """An open file whose content is not complete, or not yet in `blobs`."""
 
     sha256: str
     name: str
@@ -73,8 +73,8 @@ class Upload:
     def write(self, sha256: str, offset: int, content: bytes) -> None:
         """Add a piece. Pieces of contents that are already stored are dropped.
 
-        Raises InvalidField if a piece does not belong to the tree or does not follow the piece before it, and
-        if a complete content has another SHA-256. Raises LimitExceeded if the disk is full.
+        Raises InvalidField if a piece does not belong to the tree or does not follow the piece before it, or
+        if the complete content has another SHA-256. Raises LimitExceeded if the disk is full.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -206,7 +206,7 @@ class Upload:
             self._complete.popleft()
 
     def _release(self, each: _Incoming) -> None:
-        """Close a content. Remove its file if no other upload could continue it."""
+        """Close the file of a content. Remove the file if no other upload can continue it."""
         if each.name != each.sha256:
             self._drop(each)
         else:

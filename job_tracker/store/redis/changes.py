@@ -48,7 +48,7 @@ class Write:
 
 
 class ChangeFeed:
-    """The changes that this process sees: its own changes, and the changes from the store's channel."""
+    """Broadcasts the changes that this process makes, and those that arrive on the store's channel."""
 
     def __init__(
         self, connection: Connection, catch_up: Callable[[], Awaitable[list[tuple[int, JobState]]]]
@@ -64,7 +64,10 @@ class ChangeFeed:
         self._listener: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start listening. After this, no change is missed. Raises the errors of the client library."""
+        """Start listening. All later changes are seen.
+
+        Raises TimeoutError and the errors of the client library.
+        """
         channel = await self._subscribe()
         self._listener = background(self._listen(channel), "changes in Redis", detached=True)
 
@@ -72,16 +75,17 @@ class ChangeFeed:
         """Stop listening."""
         while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            # The call is repeated, since the library calls asyncio.wait_for. Before Python 3.12, wait_for
-            # loses a cancel that comes as the call ends (https://github.com/python/cpython/issues/86296).
+            # One call may not be enough: the library calls asyncio.wait_for. Before Python 3.12, wait_for
+            # loses a cancel that comes as its call ends (https://github.com/python/cpython/issues/86296).
             await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a write, whose token is sent in the message about it, for the block.
+        """Register a write for the duration of the block. The server's message about it has its token.
 
         If the caller calls `publish` in the block, after the server's answer, the message is ignored. If
-        there is no answer, for example because the caller was cancelled, the message counts.
+        there is no answer, for example because the caller was cancelled, the change in the message is
+        published.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write
@@ -140,7 +144,7 @@ class ChangeFeed:
             return channel
 
     async def _subscribe(self) -> PubSub:
-        # The messages of earlier writes no longer arrive.
+        # The messages about earlier writes no longer arrive, so do not wait for them.
         for token in [write.token for write in self._writes.values() if write.published]:
             del self._writes[token]
         changes = keys.changes(self._connection.address.prefix)

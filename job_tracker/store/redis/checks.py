@@ -24,7 +24,7 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
     """Return the id of the store on the server; create the store if there is none. Raises StoreRefused.
 
     A refusal changes nothing. `memory` is a file in which the service keeps the id of the store that it
-    opened last. By this file, a restarted service notices a server that has lost its data, and refuses it.
+    opened last; None: no file. With this file, a restarted service detects that the server has lost its data.
     """
     address = connection.address
     try:
@@ -46,7 +46,7 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
     """Return the reason why a server with this `info` is refused; None if it is accepted.
 
-    `info` is the server's answer to INFO. `save` is the server's setting for RDB snapshots; None: unknown.
+    `info` is the server's answer to INFO. `save` is its setting for RDB snapshots; None: it was not read.
     """
     if info.get("role", "master") != "master":
         return "is a read-only replica; give the address of its primary"

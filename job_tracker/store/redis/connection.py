@@ -1,7 +1,7 @@
-"""The connection to the server: calls with a time limit, and failures as errors of the domain.
+"""The connection to the server. It limits the time of calls, and reports failures as StoreUnavailable.
 
-Waiting calls are sent together, so that many callers share one round trip. No call is retried here: a call
-without an answer may have taken effect, and only its caller knows whether to repeat it.
+Waiting calls are sent together, so that many callers share one round trip. A call without an answer is not
+retried here: it may have taken effect, and only its caller knows whether to repeat it.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class Connection:
         return answer
 
     async def evaluate(self, script: Script, *arguments: str | int) -> list[Any]:
-        """Run the script for any store, and return its answer. Raises the errors of the client library."""
+        """Run the script with exactly these arguments. Raises the errors of the client library."""
         call: Any = self.client.eval  # the library declares the types of its synchronous client
         answer: list[Any] = await call(script.text, 1, self._meta, *arguments)
         return answer

@@ -1,4 +1,4 @@
-"""Declared algorithms and datasets in Redis."""
+"""Declared algorithms, datasets and queues in Redis."""
 
 import json
 from collections.abc import Sequence

@@ -2,9 +2,10 @@
 
 All keys begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
 
-    {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
-                              unless its leader resigned, the number of changes of tokens and projects,
-                              that of declarations, and the id of the last audit event
+    {p}:meta                  hash: the schema, the id of the store, the time of its creation, the number of
+                              the last term, its token unless its leader resigned, the number of changes of
+                              tokens, projects and report keys, the number of changes of declarations, and
+                              the id of the last audit event
     {p}:leader                hash: the leader and its term; expires with the lease
     {p}:last-id               the id of the job that was submitted last; never decreases
     {p}:job:ID                hash: one job
@@ -19,8 +20,9 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
     {p}:finished              sorted set: the ids of ended jobs, scored by the time of their end (Unix time)
     {p}:due                   sorted set: the ids of jobs with a due time, scored by it (Unix time)
     {p}:tag:TAG               sorted set: the ids of the jobs with a tag, scored by id
-    {p}:remains               sorted set, scored by id: what is left of deleted jobs outside of the store:
-                              id, algorithm, home and number of attempts, with zero bytes between
+    {p}:remains               sorted set, scored by id: the deleted jobs whose groups and logs are still to
+                              be removed, each as id, algorithm, home and number of attempts, separated by
+                              zero bytes
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
     {p}:names                 sorted set, all scores 0: NAME, a zero byte, ID
     {p}:metrics:ID            hash: a job's metrics, NAME -> the number of points seen, and the stride
@@ -33,8 +35,8 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
     {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
     {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
     {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
-    {p}:declarations          hash: PROJECT/KIND/NAME -> the version of a declared algorithm or dataset, and
-                              JSON of the time of its change, its author and its definition, a line each
+    {p}:declarations          hash: PROJECT/KIND/NAME -> the version of a declared algorithm, dataset or queue
+                              on one line; on the next, JSON of its time of change, author and definition
     {p}:audit                 stream: the audit events; the first part of their ids is AuditEvent.id
     {p}:audit:project:NAME    stream: the ids of a project's audit events
     {p}:audit:by:NAME         stream: the ids of a caller's audit events

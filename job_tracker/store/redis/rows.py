@@ -46,13 +46,16 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
 
 
 def remains_of(text: bytes) -> Remains:
-    """Return the remains of a deleted job outside the store, from the text that delete.lua wrote."""
+    """Parse the remains of a deleted job, as delete.lua has written them."""
     job_id, algorithm, home, attempts = text.decode().split("\0")
     return Remains(int(job_id), algorithm, home, int(attempts))
 
 
 def time_fields(where: JobFilter) -> Iterator[str]:
-    """Yield the times of a filter, as arguments of list.lua."""
+    """Yield four times of a filter as arguments of list.lua; "" for None.
+
+    They are `since` minus the slack, `since`, `until` plus the slack, and `until`.
+    """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
             # The text has 26 characters, without the time zone.
@@ -65,7 +68,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         str(job.attempt),
         text_of(job.started_at),
         text_of(job.finished_at),
-        # Every ended job gets a time, since a job without a time would never be deleted.
+        # The score of the end, which the script uses only if the job has ended.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",
@@ -110,5 +113,5 @@ def text_of(at: datetime | None) -> str:
 
 
 def moment(text: bytes) -> datetime | None:
-    """Return the time in a text that `text_of` wrote; None for an empty text."""
+    """Parse a time that `text_of` has written; None for an empty string."""
     return datetime.fromisoformat(text.decode()) if text else None

@@ -16,7 +16,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its digest. A server that has run the script before recognizes it by the digest."""
+    """A script and its digest. The server runs the script by its digest once it knows the script."""
 
     name: str
     text: str

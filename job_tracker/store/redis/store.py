@@ -283,7 +283,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """See JobStore.
 
-        Each job is read at some moment during the call, not all of them at the same moment.
+        The jobs may be read at different moments during the call.
         """
         jobs: list[Job] = []
         size = 0
@@ -378,7 +378,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # its watchers read it, and find that it is gone
+                    found[job_id] = JobState.CANCELLED  # its watchers read the job, and find that it is gone
         return list(found.items())
 
 

@@ -165,7 +165,7 @@ def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list
         if most is None:
             continue
         of, values = ("WHERE project = ?", (project,)) if project else ("WHERE TRUE", ())
-        # Only the texts above are in these queries.
+        # The queries contain only the constants above; every value is bound.
         [number] = db.execute(f"SELECT count(*) FROM tokens {of}", values).fetchone()  # noqa: S608
         if number >= most:
             ended = f"SELECT id FROM tokens {of} AND ends_at <= ? ORDER BY ends_at LIMIT 1"  # noqa: S608

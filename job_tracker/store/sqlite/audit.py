@@ -125,7 +125,7 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 def _insertion(number: int) -> str:
     """Return the statement that inserts this number of events.
 
-    It is a single statement, since the event loop may have to wait for the GIL several times in each
+    All rows share one statement, since the event loop may have to wait for the GIL several times during each
     statement.
     """
     return f"INSERT INTO audit VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * number)}"  # noqa: S608

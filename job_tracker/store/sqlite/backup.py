@@ -1,4 +1,4 @@
-"""Backups of a store: made while a service uses the store, and restored in place of a lost store."""
+"""Makes backups of a store, even while a service uses it, and puts a backup in place of a lost store."""
 
 import os
 import sqlite3
@@ -32,9 +32,9 @@ def back_up(path: Path, target: Path) -> None:
 
 
 def stage(backup: Path, path: Path) -> Path:
-    """Copy a backup to a file beside the store at `path`, which it will replace.
+    """Copy a backup to a file beside the store at `path`, and return the copy, which will replace the store.
 
-    Return the copy. Raises StoreRefused.
+    Raises StoreRefused, for example for a backup that never had a job.
     """
     staged = path.with_name(f"{path.name}.restoring")
     if not backup.is_file():
@@ -76,9 +76,9 @@ def discard(staged: Path) -> None:
 def put_in_place(staged: Path, path: Path) -> Path | None:
     """Put a prepared, closed copy in place of the store at `path`, which must be locked.
 
-    The old files are moved into a folder, which is returned: SQLite would apply an old write-ahead log to the
-    copy. After an interruption, either the old or the new store is in place and complete, or the service
-    refuses to start.
+    The old files are moved into a folder, since SQLite would apply an old write-ahead log to the copy. Return
+    this folder; None if there were no old files. After an interruption, either the old or the new store is in
+    place and complete, or the service refuses to start.
     """
     aside = None
     if there := [file for file in files.all_of(path) if file.exists()]:

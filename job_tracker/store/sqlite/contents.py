@@ -18,18 +18,19 @@ _INDEX = struct.Struct("=14xHII8x8s8x")
 
 
 class OpenContents:
-    """Compares the sizes and the first bytes of the database and the write-ahead log with SQLite's own index.
+    """Compares the database and the write-ahead log with SQLite's own index of the log.
 
-    After a truncation of the log, SQLite would append further commits behind a gap, and would not find them
-    at the next start. SQLite's index of the log, in shared memory, shows the sizes that the files must have,
-    even after checkpoints by other processes.
+    It compares the sizes of both files and the salts in the header of the log. It also looks for the store's
+    id in the database. After a truncation of the log, SQLite would append further commits behind a gap, and
+    would not find them at the next start. SQLite's index of the log, in shared memory, shows the sizes that
+    the files must have, even after checkpoints by other processes.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Open the files, for the whole life of this object: closing a descriptor would free SQLite's locks
-        on the file.
+        """Open the files until `close` is called: closing a descriptor earlier would free SQLite's locks on
+        the file.
 
-        Later checks then work even if no descriptors are left.
+        The checks then work even if the process can open no more files.
         """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size
@@ -45,7 +46,7 @@ class OpenContents:
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content. Raises OSError if this cannot be determined."""
+        """Return the files that lack content, and how it was lost. Raises OSError if this is unknown."""
         # The index is read before the files: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
@@ -72,7 +73,10 @@ class OpenContents:
                 os.close(descriptor)
 
     def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
-        """Return the numbers of the pages that the database file, of `size` bytes, lacks of its `pages`."""
+        """Return the numbers of the pages that the database file, which has `size` bytes, has lost.
+
+        It should have `pages` pages. The page with the store's id counts as lost if it has another content.
+        """
         lacking: set[int] = set()
         if size < self._size:
             lacking.update(range(size // page_size + 1, pages + 1))

@@ -1,4 +1,4 @@
-"""Declared algorithms and datasets in SQLite."""
+"""Declared algorithms, datasets and queues in SQLite."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -14,7 +14,8 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 _PROJECT = "SELECT 1 FROM projects WHERE name = ?"
 _NUMBER = "SELECT number FROM declaration_changes"
-# A single statement reads a single state. The first row has only the number of the last change.
+# One statement, so that the number and the declarations belong together. Without declarations, there is one
+# row, which has only the number of the last change.
 _ALL = (
     "SELECT number, declarations.* FROM declaration_changes LEFT JOIN declarations "
     "ORDER BY kind, project, name"

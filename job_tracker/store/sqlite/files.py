@@ -20,7 +20,7 @@ Identity = tuple[int, int]
 
 
 class Loss(Enum):
-    """The ways in which a file that the service has open can be lost."""
+    """The ways in which the service can lose a file that it has open."""
 
     REMOVED = "was removed"
     REPLACED = "was replaced by another file"
@@ -110,8 +110,8 @@ class OpenFiles:
 def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
-    The kernel frees the lock when the process ends. The folder is created if needed, and other users lose
-    access to it, since all who can read the secret in the store can forge reports.
+    The kernel frees the lock when the process ends. The folder is created if needed. If possible, other users
+    lose access to it, since anyone who can read the report keys in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
@@ -137,7 +137,7 @@ def lock(path: Path) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Remove other users' access to all files of the store; create the database if needed.
+    """Remove other users' access to all files of the store, if possible; create the database if needed.
 
     SQLite gives its other files the mode of the database.
     """

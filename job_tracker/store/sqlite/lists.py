@@ -1,4 +1,4 @@
-"""Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
+"""Lists of jobs: finds the ids that match a filter, and reads few jobs of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So the number of
 entries that it reads is about the number that it returns, however many jobs there are in other projects or
@@ -98,7 +98,7 @@ def _merged(
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs that were submitted at this time or later.
 
-    It assumes that times grow with ids.
+    If there are none, return the id after the last job. The times are assumed to grow with the ids.
     """
     # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
     # other value.
@@ -117,8 +117,9 @@ def _first_at(read: Read, moment: float) -> int:
 
 
 def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
-    """Return the SQL conditions of the filter, without those for projects and states, and the values for
-    them.
+    """Return the SQL conditions of the filter, and the values for them.
+
+    The conditions for projects, states and tags are not included.
     """
     conditions: list[str] = []
     values: list[Any] = []
@@ -150,10 +151,9 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether most jobs are in the projects of the filter, and another part of the filter has an
-    index.
+    """Return whether most jobs are in the projects of the filter, and the filter has an algorithm or a name.
 
-    If so, the other index is better, since most of its entries match.
+    If so, the index by algorithm or name is better, since most of its matching entries are in the projects.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

@@ -61,7 +61,7 @@ class LossWatch:
         )
 
     def _consequence(self, lost: Mapping[Path, Loss]) -> str:
-        """Return sentences on which acknowledged jobs are safe, and how to proceed."""
+        """Return sentences that say which acknowledged jobs are safe, and how to proceed."""
         path, wal, lock = self._path, wal_of(self._path), lock_of(self._path)
         if path in lost:
             return (

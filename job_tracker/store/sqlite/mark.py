@@ -25,12 +25,13 @@ class Mark:
     is_exact: bool
     """Whether `last_id` was certainly given.
 
-    If not, the store is open, and the last ids up to this one, at most 1000, may be unused.
+    If not, the store is open or was not closed properly. Then up to 1,000 ids, the last of which is this one,
+    may be unused.
     """
 
     @property
     def surely_given(self) -> int:
-        """The highest id that was certainly given to a job."""
+        """The highest id of which it is certain that it was given to a job."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
@@ -45,7 +46,10 @@ class Mark:
 
 
 def read(path: Path) -> Mark | None:
-    """Return the mark of the database at `path`; None if there is none, as earlier versions wrote none."""
+    """Return the mark of the database at `path`; None if there is none: earlier versions wrote none.
+
+    Raises StoreRefused if the mark is damaged, and OSError.
+    """
     file = files.mark_of(path)
     try:
         content = json.loads(file.read_text())
@@ -99,9 +103,9 @@ class Marker:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use.
+        """Record durably that the next id may be in use. This is then known even if the log is lost.
 
-        So this is known even if the log is lost.
+        Raises StoreUnavailable.
         """
         if not self._free:
             following = self._last_id(connection) + 1

@@ -2,7 +2,8 @@
 
 # Each entry migrates a file from version i to version i + 1. Released entries never change.
 #
-# Triggers keep three tables consistent with `jobs`. `tallies` and `project_tallies` have the counts.
+# Triggers keep other tables consistent with `jobs`. `tallies`, `project_tallies` and `queued_of_callers` have
+# counts, `job_tags` has the tags, and `remains` has the deleted jobs.
 # `queue_blocks` (queued jobs per queue and 256 ids) bounds the cost of a queue position: a query reads one
 # range of blocks, and one range within a block.
 MIGRATIONS: tuple[str, ...] = (

@@ -1,4 +1,4 @@
-"""The function by which each part of a SQLite store reads. The store passes this function to each part."""
+"""The function with which the parts of a SQLite store read. The store passes this function to them."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

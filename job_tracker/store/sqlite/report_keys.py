@@ -13,8 +13,8 @@ from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
-# The rows: one for each attempt of each key, and one for a key without attempts. A single statement reads a
-# single state.
+# The rows: one for each attempt of each key, and one for a key without attempts. One statement, so that keys
+# and attempts belong together.
 _KEYS = "SELECT * FROM report_keys LEFT JOIN report_key_attempts ON key = id ORDER BY id"
 
 

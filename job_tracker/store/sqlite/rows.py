@@ -34,7 +34,7 @@ def job_of(row: sqlite3.Row) -> Job:
 
 
 def size_of(row: sqlite3.Row) -> int:
-    """Return the total length of a row's texts."""
+    """Return the total length of the strings in a row, in characters."""
     return sum(len(value) for value in row if isinstance(value, str))
 
 

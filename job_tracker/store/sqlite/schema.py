@@ -39,11 +39,12 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
 
 
 def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection, Marker]:
-    """Open the file, and create or migrate its tables. Return the connection, and the keeper of the mark.
+    """Open the file, and create or migrate its tables. Return the connection, and the marker of the file.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
-    written by a newer version, or has the write-ahead log of another database beside it. It also refuses a
-    file without jobs if folders in `used` show that there were jobs.
+    written by a newer version, or has the write-ahead log of another database beside it. A missing file whose
+    log exists is refused, too, and so is a file that never had a job if there are folders that jobs have
+    `used`.
     """
     try:
         before = mark.read(path)
@@ -115,7 +116,7 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
 
 
 def has_had_jobs(path: Path) -> bool:
-    """Return whether the file ever had a job, even if it was deleted: the sequence of ids shows this."""
+    """Return whether the file ever had a job, even a deleted one: the sequence of ids shows this."""
     if not mark.has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

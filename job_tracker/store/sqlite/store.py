@@ -43,7 +43,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # cached jobs, and the characters of the spec of each
 
 
 class SqliteStore(
@@ -85,8 +85,8 @@ class SqliteStore(
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
         """Open or create the file.
 
-        Raises StoreRefused if the file is in use, is damaged, belongs to another program, or is too new. It
-        is also refused if it never had a job although there are folders that jobs have `used`.
+        Raises StoreRefused if the file is in use, is damaged, belongs to another program, or was written by a
+        newer version. A file that never had a job is also refused if there are folders that jobs have `used`.
         """
         lock = files.lock(path)
         try:
@@ -247,8 +247,8 @@ class SqliteStore(
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
             last = max(row["seq"] if row else 0, beyond) + number
-            # SQLite creates this row with the first job, and reads the row before each further job
-            # (autoinc.html).
+            # SQLite creates this row with the first job, and reads it before each further job
+            # (sqlite.org/autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
             self._marker.ids_were_skipped()

@@ -1,4 +1,4 @@
-"""The insertion of submitted jobs, within the limits of the queue."""
+"""Inserts submitted jobs, within the limits on the number of queued jobs."""
 
 import sqlite3
 from dataclasses import replace
@@ -13,8 +13,8 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-# Only queues with a limit are counted. Such a queue has at most as many blocks as its limit allows queued
-# jobs.
+# This sum is cheap: it is computed only for queues with a limit, and a queue has at most as many blocks as
+# queued jobs.
 _QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
 _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
     f"coalesce(({count}), 0) < ?"
@@ -23,7 +23,7 @@ _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_Q
 
 
 class Submission:
-    """A job to insert, and the limits of queued jobs, within which it must fit.
+    """A job to insert, and the limits on the number of queued jobs.
 
     The job's values are encoded once, at the creation of this object.
     """
@@ -39,8 +39,9 @@ class Submission:
         in_queue: int | None,
         project_must_be_stored: bool,
     ) -> None:
-        """`in_all`, `in_project`, `of_caller` and `in_queue` are the largest numbers of queued jobs; None:
-        no limit.
+        """The largest numbers of queued jobs are `in_all`, `in_project`, `of_caller` and `in_queue`.
+
+        None: no limit.
         """
         self._job = job
         self._in_all, self._in_project, self._of_caller = in_all, in_project, of_caller
@@ -95,8 +96,8 @@ class Submission:
 def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
     """Return the statement that inserts a job with these columns if the conditions hold.
 
-    It is a single statement, since the event loop may have to wait for the GIL several times in each
-    statement.
+    The limits are checked in the same statement, since the event loop may have to wait for the GIL several
+    times during each statement.
     """
     # The statement contains only constant text of this program; every value is bound.
     return (

@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""If a commit has at least this number of operations, the next commit waits for the same number."""
+"""If a commit has at least this number of operations, the next commit waits for as many as it had."""
 _PATIENCE = 0.01
 """The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
@@ -94,9 +94,9 @@ class GroupCommitter:
 
         Raises the operation's error, or StoreUnavailable.
 
-        `committed` is called with the result before that, on the event loop, even if the caller was
-        cancelled. It also gets the result if the commit may not be durable, since readers can see that
-        commit.
+        `committed` is called with the result on the event loop, before the caller gets the result, and even
+        if the caller was cancelled. It is also called if the commit may not be durable, since readers can
+        already see this commit.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
