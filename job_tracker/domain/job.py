@@ -336,9 +336,10 @@ class Job:
 
         The ending also says whether another attempt follows.
         """
-        uncounted = self._uncounted_attempts
+        early = self._early_failures
+        uncounted = self._interruptions + min(early, _MOST_UNCOUNTED)
         again = self.spec.retry.allows(self.attempt - uncounted, diagnosis) or (
-            diagnosis.category in _OF_NO_ATTEMPT and uncounted < _MOST_UNCOUNTED
+            diagnosis.category in _OF_NO_ATTEMPT and early < _MOST_UNCOUNTED
         )
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
@@ -371,15 +372,14 @@ class Job:
         return max(1, self.attempt - self._interruptions)
 
     @property
-    def _uncounted_attempts(self) -> int:
-        """The number of attempts that do not count: interrupted ones, and early failures (_OF_NO_ATTEMPT)."""
-        lost = sum(
+    def _early_failures(self) -> int:
+        """The number of attempts that failed before they began (_OF_NO_ATTEMPT)."""
+        return sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None
             and move.diagnosis.category in _OF_NO_ATTEMPT
             for move in self.history
         )
-        return self._interruptions + min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Call this when its group is gone.

@@ -169,16 +169,13 @@ class PodWatch:
 
     def problems(self) -> Iterator[str]:
         """Yield violations: pods that ran twice, or at the same time as pods of another attempt."""
-        deadline = time.monotonic() + _WATCH_SECONDS
-        while (left := self._living()) and time.monotonic() < deadline:
-            time.sleep(0.1)  # the last event may not have arrived
-        if left:
+        if left := self.settled():
             yield f"never reported as deleted: {left}"
         if self._process.poll() is not None:
             yield "the watch of the pods has ended by itself"
         started: dict[str, set[str]] = {}
         living: dict[str, tuple[str, str]] = {}
-        for kind, pod in self._events():
+        for kind, pod in self.events():
             metadata, labels = pod["metadata"], pod["metadata"]["labels"]
             for container in pod["status"].get("containerStatuses", ()):
                 if container["name"] == CONTAINER and {"running", "terminated"} & container["state"].keys():
@@ -195,13 +192,21 @@ class PodWatch:
             if len(uids) > 1:
                 yield f"{name} ran {len(uids)} times"
 
+    def settled(self) -> set[str]:
+        """Wait until the last events have arrived. Return the pods that are not reported as deleted."""
+        deadline = time.monotonic() + _WATCH_SECONDS
+        while (left := self._living()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
     def _living(self) -> set[str]:
         living = {}
-        for kind, pod in self._events():
+        for kind, pod in self.events():
             living[pod["metadata"]["uid"]] = pod["metadata"]["name"] if kind != "DELETED" else ""
         return {name for name in living.values() if name}
 
-    def _events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the kind of each event so far, such as DELETED, and the pod."""
         text, position, decoder = self._file.read_text().strip(), 0, json.JSONDecoder()
         while position < len(text):
             try:

@@ -208,8 +208,7 @@ class Launcher:
             raise LaunchFailed(seen.diagnosis or diagnosis.DELETED.about(rank))
         if claim is Claim.OTHER_PLAN:
             raise LaunchFailed(configuration_changed())
-        if claim is Claim.RESTART and not is_being_deleted:
-            log.info("removing %s, which has failed; restarting its rank", name)
+        if claim is Claim.RESTART:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)

@@ -86,7 +86,7 @@ def observe_rank(
         case "Failed":
             return _failed(rank, _never_started(rank, pod))
     if "running" in _training_state(pod):
-        if not _node_is_silent(pod):
+        if not node_is_silent(pod):
             machine = pod["spec"].get("nodeName") or ""
             return RankObservation(RankStatus(rank, Phase.RUNNING), machine=machine)
         # Kubernetes deletes such pods after a while, unless most nodes of a zone are silent.
@@ -225,7 +225,7 @@ class _Removal:
         """Return the removal as an eviction of the pod; None if its processes got no notice, or no time to
         end.
         """
-        if self.row.eviction is None or _node_is_silent(pod):
+        if self.row.eviction is None or node_is_silent(pod):
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
         at_once = is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds")
@@ -267,24 +267,25 @@ def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
         return _Removal(row, _joined(disruption.get("reason"), disruption.get("message")), since)
     if asked is not None or gone:
         # Up to 1.25, only the silent node distinguishes a lost node from `kubectl delete`.
-        return _Removal(diagnosis.NODE_LOST if _node_is_silent(pod) else diagnosis.DELETED, message, since)
+        return _Removal(diagnosis.NODE_LOST if node_is_silent(pod) else diagnosis.DELETED, message, since)
     if status.get("phase") == "Unknown":
         return _Removal(diagnosis.NODE_LOST, _joined(reason, message), now)
     return None
 
 
 def _deletion_asked_at(pod: Manifest) -> datetime | None:
-    """Return when the deletion of the pod was requested; None if it was not.
-
-    The pod's deletionTimestamp is the end of the grace period.
-    """
-    metadata = pod["metadata"]
-    deadline = _moment(metadata.get("deletionTimestamp"))
-    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    """Return when the deletion of the pod was requested; None if it was not."""
+    deadline = deletion_deadline(pod)
+    grace = timedelta(seconds=pod["metadata"].get("deletionGracePeriodSeconds") or 0)
     return deadline - grace if deadline else None
 
 
-def _node_is_silent(pod: Manifest) -> bool:
+def deletion_deadline(pod: Manifest) -> datetime | None:
+    """Return when the grace period of the pod's deletion ends; None if the pod is not being deleted."""
+    return _moment(pod["metadata"].get("deletionTimestamp"))
+
+
+def node_is_silent(pod: Manifest) -> bool:
     """Return whether the control plane has lost contact with the pod's node.
 
     After such a loss, the control plane marks the pod as not ready (as unknown in early versions), and leaves

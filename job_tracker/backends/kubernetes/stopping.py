@@ -32,6 +32,7 @@ from job_tracker.backends.kubernetes.kueue import MANAGED, is_held, is_managed, 
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.pod_groups import PodGroups
+from job_tracker.backends.kubernetes.status import deletion_deadline, node_is_silent
 from job_tracker.backends.kubernetes.workloads import Workloads
 from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
@@ -47,6 +48,8 @@ _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
 # Early kubelets remove pods with ended containers only every 10 s.
 _KUBELET_SECONDS = 0.5
+# The shortest grace period with which the API server waits for the node.
+_STALLED_GRACE = 1
 
 
 class Stopper:
@@ -95,11 +98,24 @@ class Stopper:
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
-        """Remove the pod of a rank that is to be restarted, and save its log."""
-        group, rank = await self._find(ref), rank_of(pod)
-        if group is not None and rank is not None and has_started(pod):
-            await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
-        await self._client.delete("pods", pod["metadata"]["name"], pod["metadata"]["uid"], 0)
+        """Remove the pod of a rank that is to be restarted, and save its log. May be repeated.
+
+        A pod that still runs has stalled. It exists until its node has killed its processes, so that the rank
+        never runs twice at the same time. If the node does not do this in time, the pod is removed anyway.
+        """
+        metadata, grace = pod["metadata"], 0
+        if (deadline := deletion_deadline(pod)) is not None:
+            if datetime.now(UTC) < deadline + timedelta(seconds=self._margin):
+                return
+            log.warning("removing %s, which its node does not stop", metadata["name"])
+        else:
+            log.info("removing %s; restarting its rank", metadata["name"])
+            group, rank = await self._find(ref), rank_of(pod)
+            if group is not None and rank is not None and has_started(pod):
+                await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
+            if is_running(pod) and not node_is_silent(pod):
+                grace = _STALLED_GRACE
+        await self._client.delete("pods", metadata["name"], metadata["uid"], grace)
 
     async def remove_service(self, ref: GroupRef) -> None:
         """Remove the group's Service, if it exists and belongs to the group."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import InstanceSpec
-from job_tracker.domain.job import Job, JobState, new_job
+from job_tracker.domain.job import Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import RetryPolicy
 from job_tracker.domain.progress import Progress, Saved, Saves
 from tests.support.jobs import NOON, spec
@@ -78,3 +78,12 @@ def test_a_job_that_loses_its_place_again_and_again_ends_some_time() -> None:
     for _ in range(20):
         job = failed(job, Category.PLACE_TAKEN).queued_again(NOON).admitted(NOON, Allocation())
     assert failed(job, Category.PLACE_TAKEN).state is JobState.FAILED
+
+
+def test_preemptions_take_away_no_uncounted_attempt_of_a_job_that_loses_its_place() -> None:
+    job = admitted({"master": 1}, Allocation())
+    for _ in range(20):
+        stopped = job.preempted(Preemption(by_job=2, why=PreemptionReason.PRIORITY), NOON)
+        assert stopped.ending is not None
+        job = stopped.ended(stopped.ending, NOON).admitted(NOON, Allocation())
+    assert failed(job, Category.PLACE_TAKEN).state is JobState.BACKOFF

@@ -8,14 +8,14 @@ import pytest
 
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
-from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import RetryPolicy
 from job_tracker.store.sqlite import SqliteStore
 from tests.crash.remote import PodWatch
-from tests.support.backends import KubernetesGroups, started
-from tests.support.jobs import failures, spec
+from tests.support.backends import KubernetesGroups, seen, started
+from tests.support.jobs import failures, job, spec
 from tests.support.place import Place
 from tests.support.tracked_service import Service
 
@@ -115,3 +115,18 @@ async def test_running_pods_are_adopted_even_after_a_configuration_change(
     await service.jobs.cancel(BUILT_IN, job.id)
     await service.reaches(job.id, JobState.CANCELLED)
     assert list(pods.problems()) == []
+
+
+async def test_a_stalled_rank_has_ended_before_it_runs_again(world: KubernetesGroups, pods: PodWatch) -> None:
+    world.add("program", "python3", "-c", "import time; time.sleep(1e6)")
+    backend, asked = world.open(), job(instances=2)
+    before = await started(backend, asked)
+    stalled = Diagnosis(category=Category.STALLED, summary="It stands still.", resolution="Look.", rank=1)
+    again = asked.observed(before.statuses).restarting(1, stalled, utc_now())
+    await backend.launch(again)
+    await seen(backend, asked.group, lambda o: [rank.status.restarts for rank in o.ranks] == [0, 1])
+    await backend.stop(asked.group, timedelta(seconds=1))
+    assert pods.settled() == set()
+    first, _ = (pod for kind, pod in pods.events() if (kind, pod["metadata"]["name"]) == ("DELETED", WORKER))
+    [container] = first["status"]["containerStatuses"]
+    assert "terminated" in container["state"]
