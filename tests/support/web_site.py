@@ -23,6 +23,8 @@ from training_service.web.routes import PAGES
 from training_service.web_opening import Dashboard, open_dashboard
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&</script>"
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+"""The types of content that browsers ask for when they load a page."""
 STREAMS = ("/live", "/follow", "/fresh")
 _PROOF = re.compile(r'name="proof" value="([0-9a-f]{64})"')
 
@@ -32,7 +34,7 @@ class Browser:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client = httpx.AsyncClient(base_url=url, timeout=30)
+        self.client = httpx.AsyncClient(base_url=url, timeout=30, headers={"accept": ACCEPT})
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
         """Load a page, without following redirects."""
