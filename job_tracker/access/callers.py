@@ -68,7 +68,8 @@ class Callers:
 
         Such a caller has a certificate, or a token without a role.
 
-        `failures` counts invalid tokens by address, or by network of IPv6; None: any number is checked. `clock` gives Unix time.
+        `failures` counts invalid tokens by address, or by network of IPv6; None: any number is
+        checked. `clock` gives Unix time.
         """
         self._store = store
         self._projects = projects

@@ -146,6 +146,22 @@ def views(job_id: int = 1) -> list[str]:
     return sorted(f"{path}?job={job_id}" if path in chosen else path for path in made)
 
 
+async def measured(site: Site, name: str, **metrics: list[float]) -> int:
+    """Submit a job, and report its metrics."""
+    job_id = await site.service.train(name=name)
+    store = site.service.store
+    await store.update((await store.get(job_id)).admitted(NOON))
+    points = tuple(
+        MetricPoint(metric, step, NOON, value)
+        for metric, values in metrics.items()
+        for step, value in enumerate(values)
+    )
+    assert await store.record_reports([AttemptReport(job_id=job_id, attempt=1, at=NOON, points=points)]) == [
+        True
+    ]
+    return job_id
+
+
 async def hostile_job(site: Site) -> int:
     """Store a job all of whose texts are markup, and return its id."""
     store = site.service.store

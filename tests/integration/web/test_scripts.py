@@ -4,10 +4,9 @@ import httpx
 import pytest
 
 from job_tracker.access import tokens
-from tests.integration.web.test_exports import measured
 from tests.support.access import Entry, bearer
 from tests.support.api_service import metadata
-from tests.support.web_site import Site, Visit
+from tests.support.web_site import Site, Visit, measured
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_service_pb2 as pb
 
