@@ -73,10 +73,10 @@ class DatasetVersions:
         place = _Place(uri, dataset.files, version, *_around_version(dataset, dataset_id))
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(place, -_SEEN_SECONDS) >= _SEEN_SECONDS:
-            if problem := await self._check(caller, place):
+            if missing := await self._check(caller, place):
                 raise UnknownReference(
                     "train_data_version_hash",
-                    f"version {version!r} of dataset {dataset_id!r} doesn't exist: {problem}",
+                    f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
             self._seen.pop(place, None)  # insert it again, so that the dictionary is in the order of last use
             if len(self._seen) >= _MAX_SEEN:
@@ -85,7 +85,7 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return what is missing and which versions exist; None if the version is complete."""
+        """Return the missing file, with the versions that exist; None if the version is complete."""
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -108,7 +108,7 @@ class DatasetVersions:
             self._turns.give(caller.key)
             return known
         try:
-            check = self._checks[place] = in_thread(lambda: _problem(place), f"check of {place.uri}")
+            check = self._checks[place] = in_thread(lambda: _missing(place), f"check of {place.uri}")
         except BaseException:
             self._turns.give(caller.key)
             raise
@@ -132,18 +132,19 @@ def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
     return before.format(dataset_id=dataset_id), after.format(dataset_id=dataset_id)
 
 
-def _problem(place: _Place) -> str | None:
+def _missing(place: _Place) -> str | None:
+    """Return the missing file, with the versions that exist; None if none is missing."""
     try:
         filesystem, folder = fsspec.core.url_to_fs(place.uri)
         filesystem.invalidate_cache()  # otherwise a version that was just written may not be found
-        missing = _missing_file(filesystem, folder, place.files)
+        file = _missing_file(filesystem, folder, place.files)
     except Exception as error:  # fsspec's implementations have their own exceptions
         raise StorageUnavailable(f"the dataset at {place.uri} cannot be checked: {error}") from error
-    if missing is None:
+    if file is None:
         return None
     known = ", ".join(_versions(filesystem, place)) or "none was found"
     advice = "to add one, write its files there"
-    return f"there is no {place.uri}/{missing}; complete versions: {known}; {advice}"
+    return f"{place.uri}/{file}; complete versions: {known}; {advice}"
 
 
 def _missing_file(filesystem: Any, folder: str, files: tuple[str, ...]) -> str | None:
