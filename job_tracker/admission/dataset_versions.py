@@ -127,7 +127,7 @@ def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
     Both are empty if versions are not folders of one folder.
     """
     before, _, after = dataset.uri.partition("{version}")
-    if not before.endswith("/") or after[:1] not in ("", "/") or "{version}" in after:
+    if not before.endswith("/") or after[:1] not in ("", "/") or "{version" in before + after:
         return "", ""
     return before.format(dataset_id=dataset_id), after.format(dataset_id=dataset_id)
 

@@ -115,7 +115,7 @@ async def test_an_unknown_version_names_the_nearest_complete_ones_and_how_to_add
     )
 
 
-@pytest.mark.parametrize("uri", ["{dataset_id}-{version}", "none/{dataset_id}/{version}"])
+@pytest.mark.parametrize("uri", ["{dataset_id}-{version}", "none/{dataset_id}/{version}", "{version!s}/"])
 async def test_versions_that_cannot_be_listed_are_none(tmp_path: Path, uri: str) -> None:
     write_version(tmp_path, "1-v1")
     versions = DatasetVersions(FixedCatalog({}, {"1": Dataset(uri=f"{tmp_path}/{uri}")}))
