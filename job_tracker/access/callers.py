@@ -13,6 +13,7 @@ from typing import Final
 
 from job_tracker.access import tokens
 from job_tracker.access.projects import Projects
+from job_tracker.common.addresses import network_of
 from job_tracker.common.rates import Rate
 from job_tracker.domain.access import Token
 from job_tracker.domain.caller import ALL_PROJECTS, Caller, Means, Role
@@ -67,7 +68,8 @@ class Callers:
 
         Such a caller has a certificate, or a token without a role.
 
-        `failures` counts invalid tokens by address; None: any number is checked. `clock` gives Unix time.
+        `failures` counts invalid tokens by address, or by network of IPv6; None: any number is
+        checked. `clock` gives Unix time.
         """
         self._store = store
         self._projects = projects
@@ -248,7 +250,8 @@ class Callers:
         Raises RateExceeded before the block if the address has too many failures.
         """
         failures = self._failures if digest not in self._proven else None
-        if failures is not None and (wait := failures.take(address)):
+        network = network_of(address)
+        if failures is not None and (wait := failures.take(network)):
             raise RateExceeded(
                 f"too many calls with invalid tokens from this address: {failures.per_second:g} a second are "
                 f"checked, and {failures.burst} after a pause",
@@ -261,10 +264,10 @@ class Callers:
             raise
         except BaseException:  # it is unknown whether the token is valid
             if failures is not None:
-                failures.give_back(address)
+                failures.give_back(network)
             raise
         if failures is not None:
-            failures.give_back(address)
+            failures.give_back(network)
         self._proven[digest] = None
         if len(self._proven) > _REMEMBERED:
             del self._proven[next(iter(self._proven))]

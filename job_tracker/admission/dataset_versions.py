@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from typing import Any, Final, NamedTuple
 
 import fsspec
 
 from job_tracker.catalog import Catalog
-from job_tracker.catalog.entries import ANY_DATASET, required
+from job_tracker.catalog.datasets import Dataset
+from job_tracker.catalog.entries import ANY_DATASET, most_like, required
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import StorageUnavailable, UnknownReference
@@ -18,8 +20,22 @@ _PATIENCE_SECONDS = 10.0
 _MAX_CHECKS = 64
 _MAX_OF_ONE_CALLER = 48
 
-_Place = tuple[str, tuple[str, ...]]
-"""The URI of a version, and the files that it must have."""
+_MOST_LISTED: Final = 1000
+_MOST_EXAMINED: Final = 20
+_MOST_NAMED: Final = 5
+_LONGEST_NAME: Final = 100
+
+
+class _Place(NamedTuple):
+    """The place of a version, and the files that it must have."""
+
+    uri: str
+    files: tuple[str, ...]
+    version: str
+    before: str
+    """The part of the URI before the name of the version."""
+    after: str
+    """The part of the URI after it."""
 
 
 class DatasetVersions:
@@ -54,7 +70,7 @@ class DatasetVersions:
         entry, dataset = required("dataset_id", datasets, name)
         uri = dataset.folder(dataset_id, version)
         # Two datasets may share a folder, and require different files in it.
-        place = uri, dataset.files
+        place = _Place(uri, dataset.files, version, *_around_version(dataset, dataset_id))
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(place, -_SEEN_SECONDS) >= _SEEN_SECONDS:
             if missing := await self._check(caller, place):
@@ -69,7 +85,7 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return the first missing file; None if the version is complete."""
+        """Return the missing file, with the versions that exist; None if the version is complete."""
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -79,7 +95,7 @@ class DatasetVersions:
                 "" if place in self._checks else f"; {self._turns.length} other checks are running or waiting"
             )
             raise StorageUnavailable(
-                f"the dataset at {place[0]} cannot be checked: no answer in {self._patience:g} s{busy}"
+                f"the dataset at {place.uri} cannot be checked: no answer in {self._patience:g} s{busy}"
             ) from error
 
     async def _begin(self, caller: Caller, place: _Place) -> asyncio.Future[str | None]:
@@ -92,7 +108,7 @@ class DatasetVersions:
             self._turns.give(caller.key)
             return known
         try:
-            check = self._checks[place] = in_thread(lambda: _missing_file(*place), f"check of {place[0]}")
+            check = self._checks[place] = in_thread(lambda: _missing(place), f"check of {place.uri}")
         except BaseException:
             self._turns.give(caller.key)
             raise
@@ -105,13 +121,55 @@ class DatasetVersions:
         return check
 
 
-def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
+def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
+    """Return the parts of a version's URI before and after its name.
+
+    Both are empty if versions are not folders of one folder.
+    """
+    before, _, after = dataset.uri.partition("{version}")
+    if not before.endswith("/") or after[:1] not in ("", "/") or "{version" in before + after:
+        return "", ""
+    return before.format(dataset_id=dataset_id), after.format(dataset_id=dataset_id)
+
+
+def _missing(place: _Place) -> str | None:
+    """Return the missing file, with the versions that exist; None if none is missing."""
     try:
-        filesystem, folder = fsspec.core.url_to_fs(uri)
+        filesystem, folder = fsspec.core.url_to_fs(place.uri)
         filesystem.invalidate_cache()  # otherwise a version that was just written may not be found
-        for file in files:
-            if not filesystem.exists(f"{folder}/{file}"):
-                return f"{uri}/{file}"
+        file = _missing_file(filesystem, folder, place.files)
     except Exception as error:  # fsspec's implementations have their own exceptions
-        raise StorageUnavailable(f"the dataset at {uri} cannot be checked: {error}") from error
-    return None
+        raise StorageUnavailable(f"the dataset at {place.uri} cannot be checked: {error}") from error
+    if file is None:
+        return None
+    known = ", ".join(_versions(filesystem, place)) or "none was found"
+    advice = "to add one, write its files there"
+    return f"{place.uri}/{file}; complete versions: {known}; {advice}"
+
+
+def _missing_file(filesystem: Any, folder: str, files: tuple[str, ...]) -> str | None:
+    return next((file for file in files if not filesystem.exists(f"{folder}/{file}")), None)
+
+
+def _versions(filesystem: Any, place: _Place) -> list[str]:
+    """Return a few versions that a job could use, first those whose names are most like the missing one."""
+    if not place.before:
+        return []
+    try:
+        _, above = fsspec.core.url_to_fs(place.before)
+        found = filesystem.ls(above, detail=False)[:_MOST_LISTED]
+        names = {path.rstrip("/").rpartition("/")[2] for path in found}
+        known = []
+        for name in most_like(place.version, [each for each in names if _is_plain(each)])[:_MOST_EXAMINED]:
+            _, folder = fsspec.core.url_to_fs(f"{place.before}{name}{place.after}")
+            if _missing_file(filesystem, folder, place.files) is None:
+                known.append(name)
+                if len(known) == _MOST_NAMED:
+                    break
+    except Exception:  # the storage may not let the service list folders
+        return []
+    return known
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and len(name) <= _LONGEST_NAME

@@ -1,10 +1,11 @@
 """The algorithms and datasets that a job can use, each with its origin."""
 
-from collections.abc import Collection, Mapping
+import difflib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from job_tracker.catalog.algorithms import Algorithm
 from job_tracker.catalog.datasets import Dataset
@@ -16,6 +17,13 @@ T = TypeVar("T")
 ANY_DATASET = "*"
 """The id of the dataset entry for all datasets without an entry of their own."""
 _MOST_SHOWN = 20
+_LONGEST_COMPARED = 100
+_LEAST_LIKENESS = 0.5
+HOW_TO_ADD: Final = {
+    "algorithm": "to add one: `trainctl algorithm set FILE`, see docs/catalog.md",
+    "dataset": "to add one: `trainctl dataset set FILE`, see docs/catalog.md",
+}
+"""The advice for an unknown name, by the kind of the entry."""
 
 
 class Origin(StrEnum):
@@ -82,13 +90,16 @@ class FixedCatalog:
 
 
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
-    """Return the entry with this name, and its value.
+    """Return the entry with this name, and its value. `entries` are the entries that the caller may see.
 
     Raises UnknownReference if there is none, or InvalidField if it cannot be used.
     """
     entry = entries.get(name)
     if entry is None:
-        raise UnknownReference(field, f"{quoted(name)} doesn't exist; configured: {listed(entries)}")
+        advice = HOW_TO_ADD[field.removesuffix("_id")]
+        raise UnknownReference(
+            field, f"{quoted(name)} doesn't exist; configured: {listed_like(name, entries)}; {advice}"
+        )
     if entry.value is None:
         raise InvalidField(field, f"{quoted(name)} cannot be used: {entry.problem}")
     return entry, entry.value
@@ -96,6 +107,20 @@ def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[En
 
 def listed(names: Collection[str]) -> str:
     """Return text for a message: the first names in sorted order, and how many more there are."""
-    shown = sorted(names)[:_MOST_SHOWN]
-    more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
-    return ", ".join([*shown, *more]) or "none"
+    return _first(sorted(names))
+
+
+def listed_like(name: str, names: Collection[str]) -> str:
+    """Return text for a message as `listed` does, but with the names that are most like `name` first."""
+    return _first(most_like(name, names))
+
+
+def most_like(name: str, names: Collection[str]) -> list[str]:
+    """Return the names: first those that `name` may be a misspelling of, then the others in sorted order."""
+    near = difflib.get_close_matches(name[:_LONGEST_COMPARED], names, _MOST_SHOWN, _LEAST_LIKENESS)
+    return [*near, *sorted(set(names).difference(near))]
+
+
+def _first(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - _MOST_SHOWN} more"] if len(names) > _MOST_SHOWN else []
+    return ", ".join([*names[:_MOST_SHOWN], *more]) or "none"

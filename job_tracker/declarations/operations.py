@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from job_tracker.admission.programs import PROGRAM
 from job_tracker.catalog import Algorithm, Dataset, Entry, Origin
-from job_tracker.catalog.entries import listed
+from job_tracker.catalog.entries import HOW_TO_ADD, listed, listed_like
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
 from job_tracker.declarations.catalog import (
@@ -346,7 +346,10 @@ def _chosen(entries: Mapping[str, Entry[Any]], kind: Kind, name: str) -> Sequenc
     if not name:
         return [entries[each] for each in sorted(entries)]
     if name not in entries:
-        raise UnknownReference("name", f"{kind} {quoted(name)} doesn't exist")
+        problem = f"{kind} {quoted(name)} doesn't exist"
+        if advice := HOW_TO_ADD.get(kind):
+            problem += f"; configured: {listed_like(name, entries)}; {advice}"
+        raise UnknownReference("name", problem)
     return [entries[name]]
 
 

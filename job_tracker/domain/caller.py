@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Final
 
+from job_tracker.common.addresses import network_of
 from job_tracker.domain.naming import DEFAULT_PROJECT
 
 ALL_PROJECTS: Final = "*"
@@ -64,11 +65,12 @@ class Caller:
 
     @property
     def key(self) -> str:
-        """The key under which limits count the caller. Callers without identification have one key per host.
+        """The key under which limits count the caller. Callers without identification have one key per host,
+        or per network of IPv6.
 
         So without identification, all programs on one machine, or behind one proxy, count as one caller.
         """
-        return self.address if self.means is Means.OPEN else f"{self.means}:{self.name}"
+        return network_of(self.address) if self.means is Means.OPEN else f"{self.means}:{self.name}"
 
     @property
     def is_everywhere(self) -> bool:

@@ -23,6 +23,8 @@ from training_service.web.routes import PAGES
 from training_service.web_opening import Dashboard, open_dashboard
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&</script>"
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+"""The types of content that browsers ask for when they load a page."""
 STREAMS = ("/live", "/follow", "/fresh")
 _PROOF = re.compile(r'name="proof" value="([0-9a-f]{64})"')
 
@@ -32,7 +34,7 @@ class Browser:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client = httpx.AsyncClient(base_url=url, timeout=30)
+        self.client = httpx.AsyncClient(base_url=url, timeout=30, headers={"accept": ACCEPT})
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
         """Load a page, without following redirects."""
@@ -142,6 +144,22 @@ def views(job_id: int = 1) -> list[str]:
     made = {path.replace("{job_id:int}", str(job_id)).replace("{name:path}", "model") for path in paths}
     chosen = {"/compare", "/series.csv", "/series.zip"}
     return sorted(f"{path}?job={job_id}" if path in chosen else path for path in made)
+
+
+async def measured(site: Site, name: str, **metrics: list[float]) -> int:
+    """Submit a job, and report its metrics."""
+    job_id = await site.service.train(name=name)
+    store = site.service.store
+    await store.update((await store.get(job_id)).admitted(NOON))
+    points = tuple(
+        MetricPoint(metric, step, NOON, value)
+        for metric, values in metrics.items()
+        for step, value in enumerate(values)
+    )
+    assert await store.record_reports([AttemptReport(job_id=job_id, attempt=1, at=NOON, points=points)]) == [
+        True
+    ]
+    return job_id
 
 
 async def hostile_job(site: Site) -> int:

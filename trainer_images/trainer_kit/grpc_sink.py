@@ -26,12 +26,22 @@ log = logging.getLogger(__name__)
 _MAX_WAITING = 10_000
 _MAX_PER_CALL = 1_000
 _CALL_SECONDS = 5.0
-_OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
-"""A new channel makes a new connection, which may lead to another replica of the service."""
+_RECONNECT_SECONDS = 5.0
+_CHANNEL = [
+    # A new channel makes a new connection, which may lead to another replica of the service.
+    ("grpc.use_local_subchannel_pool", 1),
+    # By default, gRPC waits for up to 120 s before it connects again, and for 20 s for an answer.
+    ("grpc.initial_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", round(1000 * _RECONNECT_SECONDS)),
+    ("grpc.max_reconnect_backoff_ms", round(1000 * _RECONNECT_SECONDS)),
+]
 _SYSTEM_ROOTS = "system"
 _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
+"""Seconds. With gRPC's own pause, at most 15 s pass until a service that is back gets reports again."""
+_LONGEST_ASKED_PAUSE = 30.0
+"""The longest pause that the service may ask for."""
 _PAUSE_AT_END = _FIRST_PAUSE / 10
 _LOOK_SECONDS = 1.0
 _DETAILS_HEADER = "grpc-status-details-bin"
@@ -123,7 +133,7 @@ class GrpcSink:
                 self._artifacts.extendleft(reversed(artifacts))
                 self._news.set()
                 pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
-                least = min(_retry_after(error), _LONGEST_PAUSE)
+                least = min(_retry_after(error), _LONGEST_ASKED_PAUSE)
             else:
                 pause = max(_FIRST_PAUSE, _seconds(answer.pause))
                 quiet = _seconds(answer.quiet_pause)
@@ -274,9 +284,9 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
     from trainer_kit._generated import training_reporter_pb2 as pb
 
     if ca:
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_roots(ca)), _OWN_CONNECTION)
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_roots(ca)), _CHANNEL)
     else:
-        channel = grpc.insecure_channel(address, _OWN_CONNECTION)
+        channel = grpc.insecure_channel(address, _CHANNEL)
     report = channel.unary_unary(
         "/training.TrainingReporter/Report",
         request_serializer=pb.ReportRequest.SerializeToString,

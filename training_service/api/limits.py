@@ -22,7 +22,7 @@ class CallLimits:
         """Count a call of this name. Raises RateExceeded."""
         rate = self._rates.get(call)
         if rate is not None and (wait := rate.take(caller.key)):
-            who = f"callers at {caller.address or 'this host'}" if caller.means is Means.OPEN else caller.name
+            who = f"callers at {caller.key or 'this host'}" if caller.means is Means.OPEN else caller.name
             raise _exceeded(KINDS[call], rate, who, wait)
 
     def check_report(self, job_id: int, attempt: int, process: int = 0) -> None:

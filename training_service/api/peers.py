@@ -1,24 +1,23 @@
-"""Addresses of callers, which identify callers without a name."""
+"""Addresses of callers, as gRPC writes them."""
 
 import ipaddress
 from urllib.parse import unquote
 
-_IPV6_NETWORK = 64  # the bits of the network; users choose the other bits freely
-
 
 def peer_host(peer: str) -> str:
-    """Return the host of a gRPC peer without its port, such as ipv4:192.0.2.1.
+    """Return the host of a gRPC peer without its port, such as ipv4:192.0.2.1 or ipv6:2001:db8::1.
 
-    For IPv6, return its network.
+    For a peer without an IP address, return its scheme, such as unix.
     """
-    scheme, _, address = peer.partition(":")
-    host = unquote(address).rpartition(":")[0].strip("[]").partition("%")[0]
+    address = unquote(peer).removeprefix("ipv4:").removeprefix("ipv6:")
+    if address.startswith("["):
+        host = address[1:].partition("]")[0]
+    else:
+        host = address.partition(":")[0] if address.count(":") == 1 else address
     try:
-        parsed = ipaddress.ip_address(host)
+        parsed = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return scheme  # a Unix socket
+        return peer.partition(":")[0]  # a Unix socket
     if isinstance(parsed, ipaddress.IPv4Address):
         return f"ipv4:{parsed}"
-    if parsed.ipv4_mapped:
-        return f"ipv4:{parsed.ipv4_mapped}"
-    return f"ipv6:{ipaddress.ip_network((parsed, _IPV6_NETWORK), strict=False)}"
+    return f"ipv4:{parsed.ipv4_mapped}" if parsed.ipv4_mapped else f"ipv6:{parsed}"

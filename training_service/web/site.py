@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import grpc
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -21,6 +21,7 @@ from job_tracker.common.printable import printable, without_secrets
 from job_tracker.domain.call_kinds import CHANGING
 from job_tracker.domain.errors import LimitExceeded
 from training_service.api.limits import CallLimits
+from training_service.auth.authenticator import AUTHORIZATION
 from training_service.web import files
 from training_service.web.answers import Failure, FormTooOld, PageNotFound, failure_of, internal
 from training_service.web.sessions import Session
@@ -34,6 +35,7 @@ log = logging.getLogger("training_service.access")
 PROOF: Final = "proof"
 """The field of forms that carries the proof of the session."""
 _LONGEST_NAME: Final = 100
+_CHALLENGE: Final = 'Bearer realm="training-service"'
 
 View = Callable[[Visit], Awaitable[Response]]
 
@@ -57,6 +59,8 @@ class Page:
     """Whether the page is the target of a form. Its requests need the proof of their session."""
     is_public: bool = False
     """Whether the page may be seen without a login."""
+    takes_tokens: bool = False
+    """Whether a token in the headers may take the place of a login, for programs. Forms take none."""
 
     @property
     def name(self) -> str:
@@ -141,7 +145,8 @@ class _Site:
                 with suppress(ValueError):
                     request_id.reset(token)
             response.headers["x-request-id"] = identity
-            if found is None and not is_link and "set-cookie" not in response.headers:
+            is_new = found is None and not is_link and not _is_of_program(request)
+            if is_new and "set-cookie" not in response.headers:
                 set_cookie(response, visit, visit.session)
             return response
 
@@ -157,20 +162,24 @@ class _Site:
                     "your session has ended, or another login has replaced it; load the page again"
                 )
         if not page.is_public:
-            visit.caller = await visitors.caller_of(visit.request, found)
+            if _has_token(page, visit.request):
+                visit.caller = await visitors.caller_with_token(visit.request)
+            else:
+                visit.caller = await visitors.caller_of(visit.request, found)
             for call in page.calls:
                 self._limits.check(call, visit.caller)
         return await page.view(visit)
 
     def _error(self, page: Page, visit: Visit, error: Exception, failure: Failure) -> Response:
         request = visit.request
-        is_part = "hx-request" in request.headers or _is_stream(request)
-        if isinstance(error, LoginNeeded) and not page.is_form and not is_part:
+        if isinstance(error, LoginNeeded) and not page.is_form and _is_of_browser(request):
             there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             response = RedirectResponse("/login?" + urlencode({"next": there}), SEE_OTHER)
             if visit.session.credential:
                 response.delete_cookie(self._parts.visitors.cookie, path="/")
             return response
+        if page.takes_tokens and failure.code is grpc.StatusCode.UNAUTHENTICATED:
+            return _challenge(request, failure)
         return _error_page(request, failure, visit.caller.name if visit.caller else "")
 
     def _end(
@@ -211,18 +220,45 @@ def _is_from_elsewhere(request: Request) -> bool:
     return request.headers.get("sec-fetch-site") == "cross-site"
 
 
-def _is_stream(request: Request) -> bool:
-    """Return whether the request is for a stream of events.
+def _has_token(page: Page, request: Request) -> bool:
+    """Return whether the headers, and not the session, decide who calls.
 
-    The browser would not show a redirection of it.
+    No page of another site can send this header here: a browser would first ask with the method OPTIONS,
+    which the shield refuses.
     """
-    return "text/event-stream" in request.headers.get("accept", "")
+    return page.takes_tokens and AUTHORIZATION in request.headers
+
+
+def _is_part(request: Request) -> bool:
+    """Return whether a script of a page loads a part of it. It would not show a redirection of a stream."""
+    return "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", "")
+
+
+def _is_of_browser(request: Request) -> bool:
+    """Return whether a browser loads a page. Only browsers ask for HTML by name."""
+    return "text/html" in request.headers.get("accept", "") and not _is_part(request)
+
+
+def _is_of_program(request: Request) -> bool:
+    """Return whether a program other than a browser sends the request, such as curl."""
+    return not _is_of_browser(request) and not _is_part(request)
+
+
+def _challenge(request: Request, failure: Failure) -> Response:
+    """Return the answer of a page that takes tokens to a request without a valid one."""
+    is_sent = AUTHORIZATION in request.headers
+    hint = "" if is_sent else f"; a program sends the header '{AUTHORIZATION}: Bearer TOKEN'"
+    response = PlainTextResponse(f"{failure.message}{hint}\n", failure.status)
+    response.headers["www-authenticate"] = _CHALLENGE + (', error="invalid_token"' if is_sent else "")
+    return response
 
 
 def _error_page(request: Request, failure: Failure, who: str) -> Response:
-    is_fragment = "hx-request" in request.headers or _is_stream(request)
-    text = render("error_part.html" if is_fragment else "error.html", failure=failure, who=who)
-    response = HTMLResponse(text, failure.status)
+    if _is_of_program(request):
+        response: Response = PlainTextResponse(f"{failure.message}\n", failure.status)
+    else:
+        text = render("error_part.html" if _is_part(request) else "error.html", failure=failure, who=who)
+        response = HTMLResponse(text, failure.status)
     if failure.retry_after is not None:
         response.headers["retry-after"] = str(max(1, round(failure.retry_after)))
     return response

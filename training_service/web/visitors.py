@@ -60,6 +60,15 @@ class Visitors:
             return caller
         return await self.still(_remembered(session, address))
 
+    async def caller_with_token(self, connection: HTTPConnection) -> Caller:
+        """Return the caller whose token is in the request's headers, as the API finds it in the metadata.
+
+        Raises NotAllowed, RateExceeded and StoreUnavailable.
+        """
+        proof = tuple((AUTHORIZATION, value) for value in connection.headers.getlist(AUTHORIZATION))
+        caller, _ = await self.authenticator.authenticate(proof, address_of(connection), _NoCertificate())
+        return caller
+
     async def still(self, caller: Caller) -> Caller:
         """Return the caller with its present roles. Raises LoginNeeded if its token has ended."""
         try:

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from job_tracker.backends.shared.evidence import LOST_PEER, MEMORY_OF_A_GPU, USE_LESS_MEMORY
+from job_tracker.backends.shared.evidence import (
+    LOST_PEER,
+    MEMORY_OF_A_GPU,
+    TRUST_THE_AUTHORITY,
+    UNTRUSTED,
+    USE_LESS_MEMORY,
+)
 from job_tracker.backends.shared.tracebacks import (
     LONGEST_LINE,
     Frame,
@@ -78,6 +84,7 @@ _KINDS = (
         r"CalledProcessError: Command ",
         "A command that the program started has failed. What it printed is in the log before this error.",
     ),
+    Kind(UNTRUSTED, TRUST_THE_AUTHORITY),
     _kind(
         r"(?:Syntax|Indentation|Tab)Error\b",
         "Correct the syntax there. If it is correct, the job's Python is too old for this code.",
@@ -221,7 +228,9 @@ _CALL = re.compile(r'\s{0,8}File "([^"]{1,500})", line (\d{1,9}) in (.{1,200})$'
 
 def is_lost_peer(line: str) -> bool:
     """Return whether a failure with this line is only a consequence of another rank's failure."""
-    return LOST_PEER.search(line[:LONGEST_LINE]) is not None
+    line = line[:LONGEST_LINE]
+    # A server whose certificate is not trusted is a peer, too, but not a rank.
+    return LOST_PEER.search(line) is not None and UNTRUSTED.search(line) is None
 
 
 def cause_in(lines: Sequence[str]) -> Cause | None:

@@ -19,6 +19,17 @@ LOST_PEER = re.compile(
     r"|failed to connect to all addresses|UnavailableError|[Hh]eartbeat|[Bb]arrier|coordination service"
     r"|Horovod has been shut down|lost (?:communication|connection)"
 )
+# Messages of programs that do not trust the certificate of a server: Python and curl, uv (rustls), and Go.
+UNTRUSTED = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|UnknownIssuer|certificate verify failed|"
+    r"unable to get (?:local )?issuer certificate|certificate signed by unknown authority"
+)
+TRUST_THE_AUTHORITY = (
+    "The program does not trust the certificate of this server. If a proxy signs with an authority of your "
+    "company, the operator sets SSL_CERT_FILE (for the Python library requests: REQUESTS_CA_BUNDLE) in the "
+    "environment of the service to a PEM file with this authority, and adds the variable to process.inherit "
+    "or docker.container.inherit. On Kubernetes, a Secret or the image sets it."
+)
 USE_LESS_MEMORY = (
     "Reduce its memory use (a smaller BATCH_SIZE or model, more instances), or raise its memory limit."
 )

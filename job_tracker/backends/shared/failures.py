@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from job_tracker.backends.shared.causes import Cause, cause_in, is_lost_peer
-from job_tracker.backends.shared.evidence import signal_name
+from job_tracker.backends.shared.evidence import TRUST_THE_AUTHORITY, UNTRUSTED, signal_name
 from job_tracker.backends.shared.requirements_runner import EXIT_CODE, FAILED
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
@@ -51,11 +51,15 @@ def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagn
 
 
 def _not_installed(rank: int, evidence: str) -> Diagnosis:
+    problem = (
+        TRUST_THE_AUTHORITY
+        if UNTRUSTED.search(evidence)
+        else "Correct the versions in the file, or ask the operator whether jobs reach the package index."
+    )
     return Diagnosis(
         category=Category.REQUIREMENTS_FAILED,
         summary="The packages of the program's requirements file could not be installed.",
-        resolution="Read the last lines of uv in the detail. Correct the versions in the file, or ask "
-        "the operator whether jobs reach the package index. Then run the program again.",
+        resolution=f"Read the last lines of uv in the detail. {problem} Then run the program again.",
         detail=evidence,
         rank=rank,
     )

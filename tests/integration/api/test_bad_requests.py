@@ -8,6 +8,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from job_tracker.catalog.entries import HOW_TO_ADD
 from tests.support.api_service import CAPACITY, Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.interceptors import LARGEST_MESSAGE
@@ -59,12 +60,13 @@ async def test_an_empty_request_is_refused(untracked: Service) -> None:
 async def test_the_refusal_of_an_unknown_algorithm_lists_the_known_ones(untracked: Service) -> None:
     for name in ("nope", "Program", " program", "program\n", "../program", "😀", "\x00", LONG):
         details = await untracked.refuses(untracked.train(algorithm=name), NOT_FOUND)
-        assert details == f"algorithm: {quoted(name)} doesn't exist; configured: program, strict"
+        expected = f"{quoted(name)} doesn't exist; configured: program, strict; {HOW_TO_ADD['algorithm']}"
+        assert details == f"algorithm: {expected}"
 
 
 async def test_the_refusal_of_an_unknown_dataset_lists_the_known_ones(untracked: Service) -> None:
     details = await untracked.refuses(untracked.train(dataset_id="nope"), NOT_FOUND)
-    assert details == "dataset_id: 'nope' doesn't exist; configured: 1"
+    assert details == f"dataset_id: 'nope' doesn't exist; configured: 1; {HOW_TO_ADD['dataset']}"
 
 
 async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
@@ -72,7 +74,7 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
 ) -> None:
     details = await untracked.refuses(untracked.train(train_data_version_hash="v2"), NOT_FOUND)
     assert details.startswith("train_data_version_hash: version 'v2' of dataset '1' doesn't exist")
-    assert details.endswith("v2/examples.csv")
+    assert details.endswith("v2/examples.csv; complete versions: v1; to add one, write its files there")
 
 
 @pytest.mark.parametrize(
@@ -381,7 +383,7 @@ async def test_an_error_that_lists_thousands_of_algorithms_is_shortened(serve: S
     service = await serve(tracked=False, algorithms=many)
     details = await service.refuses(service.train(algorithm="nope"), NOT_FOUND)
     assert details.startswith("algorithm: 'nope' doesn't exist; configured: algorithm-number-00000, ")
-    assert details.endswith(", and 1980 more")
+    assert details.endswith(f", and 1980 more; {HOW_TO_ADD['algorithm']}")
 
 
 async def test_the_service_survives_every_kind_of_malformed_request(service: Service) -> None:

@@ -84,6 +84,25 @@ async def test_a_declared_dataset_is_found(service: Service) -> None:
         assert (status.dataset_declaration, status.algorithm_version) == (1, 0)
 
 
+async def test_an_unknown_name_is_answered_with_similar_ones_but_not_of_another_project(
+    service: Service,
+) -> None:
+    uri = f"{service.settings.storage.root}/versionedDatasets/1/{{version}}"
+    async with client_of(service) as client:
+        await client.catalog.set_algorithm("of-vision", DEFINITION, project="vision")
+        await client.catalog.set_dataset("pictures", {"uri": uri}, project="vision")
+        for call in (client.submit("of-visio", "", ""), client.submit("program", "picture", "v1")):
+            with pytest.raises(NotFound, match="doesn't exist; configured: ") as caught:
+                await call
+            assert "of-vision" not in str(caught.value)
+            assert "pictures" not in str(caught.value)
+    async with AsyncTrainingClient(service.address, project="vision") as client:
+        with pytest.raises(NotFound, match="configured: of-vision, program, strict; to add one: "):
+            await client.submit("of-visio", "", "")
+        with pytest.raises(NotFound, match="configured: pictures, 1; to add one: "):
+            await client.submit("program", "picture", "v1")
+
+
 async def test_lists_come_in_pages_with_the_origin_of_each(service: Service) -> None:
     async with client_of(service) as client:
         await client.catalog.set_algorithm("of-vision", DEFINITION, project="vision")

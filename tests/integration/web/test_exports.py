@@ -5,28 +5,11 @@ import zipfile
 
 import pytest
 
-from job_tracker.domain.telemetry import AttemptReport, MetricPoint
 from tests.support.access import Entry, bearer
 from tests.support.api_service import metadata
 from tests.support.jobs import NOON
-from tests.support.web_site import Browser, Site
+from tests.support.web_site import Browser, Site, measured
 from training_service._generated import training_service_pb2 as pb
-
-
-async def measured(site: Site, name: str, **metrics: list[float]) -> int:
-    """Submit a job, and report its metrics."""
-    job_id = await site.service.train(name=name)
-    store = site.service.store
-    await store.update((await store.get(job_id)).admitted(NOON))
-    points = tuple(
-        MetricPoint(metric, step, NOON, value)
-        for metric, values in metrics.items()
-        for step, value in enumerate(values)
-    )
-    assert await store.record_reports([AttemptReport(job_id=job_id, attempt=1, at=NOON, points=points)]) == [
-        True
-    ]
-    return job_id
 
 
 async def test_series_of_several_jobs_are_a_table(site: Site, browser: Browser) -> None:

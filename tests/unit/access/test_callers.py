@@ -308,6 +308,16 @@ async def test_invalid_tokens_of_one_address_are_refused_unchecked_beyond_their_
         await callers.by_token(unknown, "ipv4:192.0.2.1")
 
 
+async def test_invalid_tokens_of_one_ipv6_network_count_together(desk: Desk) -> None:
+    callers = failing(desk, 1)
+    with pytest.raises(NotAllowed):
+        await callers.by_token("malformed", "ipv6:2001:db8::1")
+    with pytest.raises(RateExceeded):
+        await callers.by_token("malformed", "ipv6:2001:db8::2")
+    with pytest.raises(NotAllowed):
+        await callers.by_token("malformed", "ipv6:2001:db8:0:1::1")
+
+
 async def test_a_token_that_was_valid_before_is_checked_during_a_flood(desk: Desk) -> None:
     callers, text = failing(desk, 1), await desk.token()
     assert (await callers.by_token(text, HERE)).name == "alice"

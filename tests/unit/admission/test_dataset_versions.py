@@ -85,6 +85,44 @@ async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Data
             await asyncio.sleep(0.01)
 
 
+def write_version(folder: Path, *names: str) -> None:
+    """Write complete versions of a dataset."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "examples.csv").touch()
+
+
+@pytest.mark.parametrize("end", ["", "/data"])
+async def test_an_unknown_version_names_the_nearest_complete_ones_and_how_to_add_one(
+    tmp_path: Path, end: str
+) -> None:
+    write_version(
+        tmp_path / "1", *(f"{name}{end}" for name in ("2026-05-01", "2026-05-02", "v1", "v2", "x", "y"))
+    )
+    (tmp_path / "1" / "2026-05-04").mkdir()
+    write_version(tmp_path / "2", f"2026-05-05{end}")
+    dataset = Dataset(uri=f"{tmp_path}/{{dataset_id}}/{{version}}{end}", files=("examples.csv",))
+    versions = DatasetVersions(FixedCatalog({}, {"1": dataset}))
+    with pytest.raises(UnknownReference) as caught:
+        await uri_for(versions, "a", "1", "2026-05-03")
+    start = "train_data_version_hash: version '2026-05-03' of dataset '1' doesn't exist: there is no "
+    assert str(caught.value).startswith(start)
+    assert str(caught.value).endswith(
+        "/2026-05-03"
+        + end
+        + "/examples.csv; complete versions: 2026-05-02, 2026-05-01, v1, v2, x; to add one, write "
+        "its files there"
+    )
+
+
+@pytest.mark.parametrize("uri", ["{dataset_id}-{version}", "none/{dataset_id}/{version}", "{version!s}/"])
+async def test_versions_that_cannot_be_listed_are_none(tmp_path: Path, uri: str) -> None:
+    write_version(tmp_path, "1-v1")
+    versions = DatasetVersions(FixedCatalog({}, {"1": Dataset(uri=f"{tmp_path}/{uri}")}))
+    with pytest.raises(UnknownReference, match="complete versions: none was found"):
+        await uri_for(versions, "a", "1", "v2")
+
+
 async def test_datasets_with_one_folder_are_checked_for_their_own_files(storage: Path) -> None:
     folder = f"{storage}/versionedDatasets/1/{{version}}"
     some, more = Dataset(uri=folder), Dataset(uri=folder, files=("examples.csv", "more.csv"))

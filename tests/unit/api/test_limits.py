@@ -49,6 +49,15 @@ def test_callers_without_a_name_are_counted_by_address() -> None:
     calls.check("GetTrainingStatus", there)
 
 
+def test_callers_without_a_name_in_one_ipv6_network_are_counted_together() -> None:
+    calls, here, there = limits(), caller_at("ipv6:2001:db8::1"), caller_at("ipv6:2001:db8:0:1::1")
+    calls.check("GetTrainingStatus", here)
+    calls.check("GetTrainingStatus", caller_at("ipv6:2001:db8::2"))
+    with pytest.raises(RateExceeded, match=r"callers at ipv6:2001:db8::/64 may make"):
+        calls.check("GetTrainingStatus", here)
+    calls.check("GetTrainingStatus", there)
+
+
 def test_reports_are_counted_by_attempt() -> None:
     calls = limits()
     for attempt in ((1, 1), (1, 2), (2, 1)):

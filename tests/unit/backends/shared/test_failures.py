@@ -10,7 +10,8 @@ from job_tracker.backends.docker.status import observe_rank
 from job_tracker.backends.kubernetes import diagnosis as kubernetes
 from job_tracker.backends.process.diagnosis import diagnose
 from job_tracker.backends.process.records import ExitRecord
-from job_tracker.backends.shared.failures import crashed, exited
+from job_tracker.backends.shared.failures import crashed, exited, only_lost_a_peer
+from job_tracker.backends.shared.requirements_runner import EXIT_CODE, FAILED
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 
@@ -46,6 +47,37 @@ def test_the_diagnosis_is_the_same_on_each_engine(log: str, code: int) -> None:
     assert process is not None
     assert process.detail == log
     assert process == on_docker(code, log) == kubernetes.ended(1, {"message": log}, code)
+
+
+UNTRUSTED = {
+    "uv": "error: Failed to fetch: https://pypi.org/simple/numpy/\n"
+    "  cause: error sending request for url (https://pypi.org/simple/numpy/)\n"
+    "  cause: client error (Connect)\n"
+    "  cause: invalid peer certificate: UnknownIssuer",
+    "urllib": f"{FRAME}urllib.error.URLError: <urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate "
+    "verify failed: unable to get local issuer certificate (_ssl.c:1006)>",
+    "rustls in Python": f"{FRAME}RuntimeError: error: invalid peer certificate: UnknownIssuer",
+    "curl": "curl: (60) SSL certificate problem: unable to get local issuer certificate",
+}
+
+
+@pytest.mark.parametrize("log", UNTRUSTED.values(), ids=UNTRUSTED)
+def test_an_authority_that_is_not_trusted_has_its_remedy_and_is_no_lost_rank(log: str) -> None:
+    why = exited(1, 1, log)
+    assert "SSL_CERT_FILE" in why.resolution
+    assert "process.inherit" in why.resolution
+    assert "certificate" in why.cause
+    assert not only_lost_a_peer(why)
+
+
+def test_packages_that_could_not_be_fetched_for_an_authority_have_its_remedy() -> None:
+    why = exited(0, EXIT_CODE, f"{UNTRUSTED['uv']}\n{FAILED}: uv ended with exit code 2")
+    assert why.category is Category.REQUIREMENTS_FAILED
+    assert "SSL_CERT_FILE" in why.resolution
+    assert "Correct the versions" not in why.resolution
+    other = exited(0, EXIT_CODE, f"error: No solution found\n{FAILED}: uv ended with exit code 1")
+    assert "Correct the versions" in other.resolution
+    assert "SSL_CERT_FILE" not in other.resolution
 
 
 def test_an_abort_after_an_error_of_a_known_kind_has_its_remedy() -> None:

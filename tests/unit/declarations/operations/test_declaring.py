@@ -136,8 +136,9 @@ async def test_projects_do_not_know_of_each_other(store: Store) -> None:
     found = await declarations.list_algorithms(VIEWER, "vision")
     assert [each.name for each in found] == ["File", "OWN", "built-in"]
     assert [each.name for each in await declarations.list_algorithms(VIEWER, "", "OWN")] == ["OWN"]
-    with pytest.raises(UnknownReference, match="algorithm 'own' doesn't exist"):
+    with pytest.raises(UnknownReference, match="algorithm 'own' doesn't exist") as caught:
         await declarations.list_algorithms(VIEWER, "vision", "own")
+    assert "configured: File, OWN, built-in; to add one: `trainctl algorithm set FILE`" in str(caught.value)
     with pytest.raises(UnknownReference, match="algorithm 'own' is not declared"):
         await declarations.remove_algorithm(ADMIN, "own", "vision")
 

@@ -13,7 +13,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as pb
-from trainer_kit.grpc_sink import GrpcSink, _retry_after, _roots
+from trainer_kit.grpc_sink import GrpcSink, _connect, _retry_after, _roots
 from trainer_kit.progress import Reporter
 from trainer_kit.steps import Steps
 
@@ -121,7 +121,9 @@ def limited(seconds: float) -> Refusal:
     return Refusal(code, (("grpc-status-details-bin", status.SerializeToString()),))
 
 
-def test_reports_wait_as_long_as_the_service_says(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which the thread of reports would wait. It does not wait."""
     pauses: list[float] = []
     # The thread waits for the end of the training, at most for this time.
     wait = threading.Event.wait
@@ -133,6 +135,10 @@ def test_reports_wait_as_long_as_the_service_says(service: Service, monkeypatch:
         return wait(event, seconds)
 
     monkeypatch.setattr(threading.Event, "wait", waited)
+    return pauses
+
+
+def test_reports_wait_as_long_as_the_service_says(service: Service, pauses: list[float]) -> None:
     service.failures = [limited(12.5), limited(10_000)]
     reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
     reporter.report(step=1, loss=0.5)
@@ -141,6 +147,30 @@ def test_reports_wait_as_long_as_the_service_says(service: Service, monkeypatch:
     reporter.close()
     assert pauses[:2] == [12.5, 30.0], "at most half a minute"
     assert service.values == [("loss", 1, 0.5)]
+
+
+def test_a_service_that_is_back_gets_reports_within_fifteen_seconds(
+    service: Service, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE) for _ in range(20)]
+    reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
+    reporter.report(step=1, loss=0.5)
+    for _ in range(21):
+        assert service.arrived.acquire(timeout=30)
+    reporter.close()
+    given: dict[str, int] = {}
+
+    def channel(_: str, options: list[tuple[str, int]]) -> grpc.Channel:
+        given.update(options)
+        return open_channel("localhost:1")
+
+    open_channel = grpc.insecure_channel
+    monkeypatch.setattr(grpc, "insecure_channel", channel)
+    _connect("localhost:1", "token")
+    # gRPC lengthens each pause by up to a fifth.
+    of_grpc = 1.2 * max(given["grpc.max_reconnect_backoff_ms"], given["grpc.min_reconnect_backoff_ms"]) / 1000
+    assert len(pauses) >= 20
+    assert of_grpc + max(pauses) <= 15
 
 
 def test_the_last_reports_wait_too(service: Service) -> None:
