@@ -8,7 +8,7 @@ from trainer_kit.checkpoints.manifest import Part
 
 
 class HashedFile(io.RawIOBase):
-    """Passes the written data on to another file."""
+    """Passes the written data on to another file, and hashes it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

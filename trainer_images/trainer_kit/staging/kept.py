@@ -38,7 +38,7 @@ class Kept:
 
     @contextmanager
     def used(self, key: str) -> Iterator[Path]:
-        """Yield the folder of a dataset, which may not exist yet. It stays during the `with` block."""
+        """Yield the folder of a dataset, which may not exist yet. The block protects it from `make_room`."""
         lock = self._lock_of(key)
         lock.touch()
         with _held(lock, fcntl.LOCK_SH):
@@ -50,13 +50,13 @@ class Kept:
     def make_room(self, size: int, key: str) -> None:
         """Remove unused datasets, the least recently used first, until the new dataset fits.
 
-        If other processes of this machine are just bringing the same dataset, their copies do not count,
-        since only one copy stays. Raises DataError if the new dataset does not fit.
+        If other processes of this machine are bringing the same dataset, their copies do not count, because
+        only one copy stays. Raises DataError if the new dataset does not fit.
         """
         if size > self._most:
             raise DataError(
-                f"the dataset has {size:,} bytes, but STAGING_GB allows {self._most:,}: raise it, or use "
-                "DATA_STAGING=none"
+                f"the dataset has {size:,} bytes, but STAGING_GB allows {self._most:,}: raise STAGING_GB, "
+                "or use DATA_STAGING=none"
             )
         with _held(self.folder, fcntl.LOCK_EX):
             kept = {path: _size_of(path) for path in self.folder.iterdir() if path.is_dir()}
@@ -75,7 +75,7 @@ class Kept:
     def filling(self, key: str) -> Iterator[Path]:
         """Yield a new folder, which becomes the dataset at the end of the `with` block if the block succeeds.
 
-        If another process has filled the dataset meanwhile, that one stays instead.
+        If another process has filled the dataset meanwhile, its copy stays instead.
         """
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
