@@ -13,9 +13,7 @@ from language_model.model import LanguageModel
 
 @dataclass(frozen=True)
 class Stepper:
-    """Averages the gradients over the data ranks, unless the passes have averaged them, and steps the
-    weights.
-    """
+    """Averages the gradients over the data ranks, if this layout needs that here, and steps the weights."""
 
     model: LanguageModel
     """This process's part of the model."""

@@ -29,7 +29,7 @@ def set_weights(model: nn.Module, weights: Tensor) -> None:
 
 
 def set_gradient(model: nn.Module, gradient: Tensor) -> None:
-    """Set the gradients of the parameters to parts of `gradient`."""
+    """Set the gradients of the model's parameters to the parts of `gradient`."""
     for parameter, part in parts(model.parameters(), gradient):
         parameter.grad = part.to(parameter)
 
