@@ -123,7 +123,7 @@ class Plan:
         if self.parameters.batch_size % self.workers:
             raise ParameterError(
                 f"BATCH_SIZE {self.parameters.batch_size} cannot be divided evenly among {self.workers} "
-                "workers (the instances but the first, which is the server)"
+                "workers (all instances except the first, which is the server)"
             )
         if not self.steps:
             raise DataError(
@@ -137,11 +137,11 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """The number of all steps."""
+        """The number of steps of all epochs."""
         return self.steps * self.parameters.epochs
 
     def end_of_epoch(self, step: int) -> int:
-        """Return the number of steps that are done at the end of this step's epoch. Steps count from 0."""
+        """Return the number of steps up to the end of this step's epoch. Steps count from 0."""
         return (step // self.steps + 1) * self.steps
 
     def of_epoch(self, epoch: int) -> NDArray[np.int64]:

@@ -107,7 +107,7 @@ class Weights:
         self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
 
     def _mean(self, pushes: list[Push], examples: int) -> Rows:
-        # The order of workers is fixed, since sums are rounded.
+        # The order of workers is fixed, because sums are rounded.
         total = np.zeros_like(self.values)
         for push in pushes:
             total[push.keys] += push.rows

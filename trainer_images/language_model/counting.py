@@ -47,7 +47,8 @@ class StepCost:
 def counted_step(layout: Layout) -> int:
     """Return the number (from 1) of the step of an attempt whose costs are measured.
 
-    By that step, an asynchronous pipeline has all its versions of weights. In it, local weights are averaged.
+    By that step, an asynchronous pipeline has all its versions of weights. Local weights are averaged in that
+    step.
     """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 BITS = 24
-"""The number of random bits for each element. It is dropped if the bits, as a fraction, are below the
-rate."""
+"""The number of random bits for each element. Read as a fraction, they are compared with the rate: elements
+with smaller fractions are dropped."""
 _PIECE = 2**16
 """The number of elements that are computed together. During this, each element needs 24 bytes."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64

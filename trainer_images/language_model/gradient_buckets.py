@@ -55,7 +55,7 @@ class Bucket(ABC):
         self._work = self._reduce(self._allocated())
 
     def wait(self) -> None:
-        """Wait for the sum, and free a bucket that this rank no longer needs."""
+        """Wait for the sum. A bucket that this rank no longer needs may then be freed."""
         if self._work is not None:
             self._work.wait()
             self._work = None

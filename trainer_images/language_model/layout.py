@@ -105,10 +105,11 @@ class Layout:
     steps: int = 200
     lr: float = 0.003
     warm_up: int = 10
-    """The number of steps in which the learning rate grows to LR, or from LR if it is scaled."""
+    """The number of steps in which the learning rate grows from 0 to LR or, with LR_SCALING, from LR to the
+    scaled rate."""
     lr_scaling: RateScaling = RateScaling.NONE
     reference_batch_size: int = 0
-    """The batch size for which LR was found; 0 means BATCH_SIZE."""
+    """The batch size for which LR was found; 0 means that LR is not scaled."""
     grow_at: tuple[int, ...] = ()
     """The steps at which the batch grows by GROWTH."""
     growth: int = 2
@@ -280,7 +281,7 @@ class Layout:
 def _head_cost(layout: Layout) -> float:
     """Return the multiplications of the head per token, relative to the multiplications of a layer.
 
-    A layer has 12 width² weights, and attention also multiplies each query and each value of the context.
+    A layer multiplies by 12 width² weights. Attention also multiplies by the keys and values of the context.
     """
     return VOCABULARY * layout.width / (12 * layout.width**2 + 2 * layout.context * layout.width)
 

@@ -107,9 +107,8 @@ def plan(
 ) -> tuple[list[Choice], Choice | None]:
     """This is the planner of the algorithm language-model.
 
-    The first column has parameters for `trainctl submit`. The best choice is first. Choices without OFFLOAD
-    are better than others; then, the least time lost to waiting and recomputation counts, then the least
-    traffic.
+    The first column has parameters for `trainctl submit`. Choices without OFFLOAD come first. Then they are
+    sorted by the time lost to waiting and recomputation, then by traffic.
     """
     if precision not in set(Precision):
         raise ValueError(f"--precision must be one of {', '.join(Precision)}, but is {precision!r}")
@@ -141,9 +140,9 @@ def plan(
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
-    Layouts without OFFLOAD are better than all others. Among these, the best layout loses the least time to
-    waiting and recomputation, then has the least traffic, then the simplest strategy, then the least memory.
-    Of the layouts with the same strategy, pipeline and tensor ranks, only the best one is returned.
+    Layouts without OFFLOAD come first. Then they are sorted by the time lost to waiting and recomputation, by
+    traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy, pipeline
+    and tensor ranks, only the first is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):

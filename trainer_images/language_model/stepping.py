@@ -13,7 +13,11 @@ from language_model.model import LanguageModel
 
 @dataclass(frozen=True)
 class Stepper:
-    """Averages the gradients over the data ranks, if this layout needs that here, and steps the weights."""
+    """Takes the steps of the optimizer.
+
+    If neither the passes nor the optimizer average the gradients, and the ranks do not average weights
+    instead, this first averages the gradients over the data ranks.
+    """
 
     model: LanguageModel
     """This process's part of the model."""

@@ -160,7 +160,7 @@ class NetworkCheck:
     def _bisect(self) -> Bisection | None:
         """Let each instance of the lower half send to one of the upper half, all at the same time.
 
-        First ranks represent their instances. Returns None with fewer than four instances.
+        The first rank of each instance represents it. Returns None with fewer than four instances.
         """
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2

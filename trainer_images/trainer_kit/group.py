@@ -26,8 +26,9 @@ class Place:
     rank: int
     size: int
     local_rank: int
-    """The number (from 0) of this process among the processes on its machine."""
+    """The number (from 0) of this process in its instance."""
     local_size: int
+    """The number of processes of the instance."""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # seconds; after a longer time without a look, the main thread may have come just now
+_BETWEEN_LOOKS = 2.0  # seconds; if no look was that recent, the main thread may have arrived just now
 
 
 @dataclass(frozen=True)

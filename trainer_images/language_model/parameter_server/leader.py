@@ -87,7 +87,7 @@ class Leader:
             self._post.send(server, Message(Kind.TAKE, order))
 
     def welcome(self, server: int, ordered: int) -> None:
-        """Send a server the orders after its first `ordered`.
+        """Send a server the orders that it has missed: those after the first `ordered`.
 
         The server or the leader has just taken over.
         """

@@ -1,4 +1,4 @@
-"""Ends a process that saves nothing itself, but that the leader needs until its last checkpoint is saved."""
+"""Ends a process that saves nothing itself, but that the leader needs to save the last checkpoint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

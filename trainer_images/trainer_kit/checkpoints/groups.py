@@ -18,8 +18,8 @@ T = TypeVar("T")
 Integers = NDArray[np.int32]
 
 _WORDS = 64
-"""The minimum number of integers with which `all` sends a value. Longer values have a few fixed lengths,
-because JAX compiles a program for each length."""
+"""The minimum number of integers with which `all` sends a value. Larger numbers are powers of two, because
+JAX compiles a program for each length."""
 
 
 class Summing(Exchange):

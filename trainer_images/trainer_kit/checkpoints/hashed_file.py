@@ -16,7 +16,7 @@ class HashedFile(io.RawIOBase):
         self._size = 0
 
     def writable(self) -> bool:
-        """Return true, since the file can be written."""
+        """Return true: the file can be written."""
         return True
 
     def write(self, data: Any) -> int:

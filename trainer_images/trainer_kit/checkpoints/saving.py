@@ -135,7 +135,7 @@ class Saver:
             "could not save the checkpoint of step %d (%d in a row; a restart would resume from %s): %s",
             checkpoint.step, self.failures, self._restart_point(), reason,
         )  # fmt: skip
-        with contextlib.suppress(StorageError):  # free the space of the parts, since the disk may be full
+        with contextlib.suppress(StorageError):  # free the space of the parts: the disk may be full
             self._folder.discard(checkpoint)
             # Storage may still carry out a delayed write of the manifest, whose parts are now gone.
             self._unusable.add(checkpoint)

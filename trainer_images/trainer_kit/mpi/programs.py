@@ -17,7 +17,7 @@ GRACE_SECONDS = 10.0
 
 
 def find(name: str, command: Sequence[str]) -> str:
-    """Return the path of a program of Open MPI: beside the command, beside our Python, or on the PATH.
+    """Find a program of Open MPI beside the command, beside our Python, or on the PATH. Return its path.
 
     Raises ParameterError if it is not found.
     """

@@ -80,7 +80,7 @@ class Kept:
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # meanwhile, no other process looks for remains
+            with _held(self.folder, fcntl.LOCK_EX):  # so no other process looks for leftovers now
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
@@ -95,7 +95,7 @@ class Kept:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
-        """Remove a dataset, or the remains that a killed process has left, unless it is in use.
+        """Remove a dataset, or the leftovers of a killed process, unless the folder is in use.
 
         Return whether it is gone.
         """

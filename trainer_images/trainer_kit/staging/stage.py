@@ -93,7 +93,8 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
 
 
 def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
-    """Return a digest of the files that an earlier job has staged here, or _NONE if any differs."""
+    """Return a digest of the files that an earlier job has staged here; _NONE if any is missing or
+    differs."""
     try:
         noted = (entry / sums.NAME).read_text()
         if sorted(pieces.files_in(entry / _DATA)) != sorted(files):

@@ -108,8 +108,8 @@ class ShardedForm:
 
 
 def _staging_options() -> StagingOptions:
-    # Copies from a GPU are fast only to pinned memory. The caller waits for them, since the next step changes
-    # the state.
+    # Copies from a GPU are fast only to pinned memory. The caller waits for them, because the next step
+    # changes the state.
     gpu = torch.cuda.is_available()
     return StagingOptions(
         use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu

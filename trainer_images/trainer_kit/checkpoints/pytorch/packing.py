@@ -24,8 +24,8 @@ from trainer_kit.errors import DamagedError, UntrustedTypeError
 
 _Named = Callable[..., Any] | tuple[Callable[..., Any], str]
 
-# NumPy's arrays and numbers, under the names of NumPy 1 and 2. Its random state is an array, and metrics are
-# often its numbers.
+# NumPy's arrays and numbers, under the names of NumPy 1 and 2. The state of NumPy's random generator is an
+# array, and metrics are often NumPy's numbers.
 _NUMPY_FUNCTIONS: tuple[tuple[Callable[..., Any], str], ...] = (
     (cast(Callable[..., Any], np.empty(0).__reduce__()[0]), "_reconstruct"),
     (cast(Callable[..., Any], np.float64().__reduce__()[0]), "scalar"),

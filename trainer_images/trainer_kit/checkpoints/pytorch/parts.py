@@ -143,7 +143,7 @@ class Parts(FileSystemBase):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Accept any path, since the file system is known."""
+        """Accept any path that is not empty."""
         return bool(os.fspath(checkpoint_id))
 
     def exists(self, path: StrPath) -> bool:
