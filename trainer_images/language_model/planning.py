@@ -107,8 +107,8 @@ def plan(
 ) -> tuple[list[Choice], Choice | None]:
     """This is the planner of the algorithm language-model.
 
-    The first column has parameters for `trainctl submit`. Choices without OFFLOAD come first. Then they are
-    sorted by the time lost to waiting and recomputation, then by traffic.
+    The first column has parameters for `trainctl submit`. The choices are sorted: those without OFFLOAD
+    first, then by the time lost to waiting and recomputation, then by traffic.
     """
     if precision not in set(Precision):
         raise ValueError(f"--precision must be one of {', '.join(Precision)}, but is {precision!r}")
@@ -140,9 +140,9 @@ def plan(
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
-    Layouts without OFFLOAD come first. Then they are sorted by the time lost to waiting and recomputation, by
-    traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy, pipeline
-    and tensor ranks, only the first is returned.
+    The layouts are sorted: those without OFFLOAD first, then by the time lost to waiting and recomputation,
+    by traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy,
+    pipeline and tensor ranks, only the first is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):
