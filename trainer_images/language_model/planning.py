@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def memory_bytes(self) -> float:
-        """The memory of the device that the layout needs."""
+        """The device memory that the layout needs."""
         held = self.model
         on_host = self.layout.offload
         parts = {

@@ -1,8 +1,8 @@
 """Formulas for the costs of a layout per rank: memory, traffic, and the waiting time of pipelines.
 
 * Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
-  stage 3 also parameters. They send 2, 2 and 3 times (N-1)/N of the parameters; DistributedDataParallel sends
-  2 times this.
+  stage 3 also parameters. They send 2, 2 and 3 times (N-1)/N of the parameters. DistributedDataParallel also
+  sends 2 times (N-1)/N of them.
 * Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data.
 * Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its
   backward pass. Korthikanti et al., 2022: sequence parallel sends the same amount.

@@ -1,4 +1,4 @@
-"""The weights of a model as one vector on the host, for sending."""
+"""The weights or the gradients of a model as one vector on the host, for sending."""
 
 from collections.abc import Iterable
 
