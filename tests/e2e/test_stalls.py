@@ -75,7 +75,10 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
         assert (why.category, why.rank) == ("stalled", 1)
         assert why.summary.startswith("Rank 1 has given no sign since it reported step ")
         log = "".join(piece.text for piece in client.logs(job, attempt=1))
-        assert "rank 0 is asked where it stands; its threads, innermost call last:\nThread MainThread:" in log
+        assert (
+            "rank 0: the service asked for the stacks of its threads, innermost call last:\nThread Main"
+            in log
+        )
         assert "in wait_for_others" in log
         # The frozen rank was looked at from outside.
         assert "is stopped by a signal (state T)" in why.summary

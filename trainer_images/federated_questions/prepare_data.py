@@ -3,7 +3,7 @@
     python -m federated_questions.prepare_data --storage DIR_OR_URI [--clients 4] [--skew 0.5] [--json]
 
 It writes `labels.csv`, `examples.csv` with the test questions, and for each client a file `client-N.csv` with
-questions that no other client has.
+training questions that no other client has.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def main() -> None:
         "--skew",
         type=float,
         default=0.5,
-        help="how much the classes of clients differ; 0: evenly (default: 0.5)",
+        help="how much the classes of clients differ; 0: not at all (default: 0.5)",
     )
     parser.add_argument(
         "--dataset-id", default="clients", metavar="ID", help="the dataset to write (default: clients)"

@@ -129,7 +129,7 @@ def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: 
 
 
 def sample(number: int, clients: int) -> set[int]:
-    """Return the clients that learn in the round `number`. All ranks compute the same ones."""
+    """Return the clients that learn in the round `number`. The result is the same in all ranks."""
     count = max(1, round(SHARE * clients))
     return set(np.random.default_rng([SEED, number]).choice(clients, count, replace=False).tolist())
 

@@ -37,7 +37,8 @@ class Server:
         self._pushes: dict[int, dict[int, Push]] = {}
         """The pushes of each step by worker. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
-        """The last weights that were sent, by worker and step, if pushes need them."""
+        """The weights that were sent for each worker and step, until its push comes, if the rule needs
+        them."""
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
         self._workers = range(1, dist.get_world_size(group))
@@ -53,7 +54,7 @@ class Server:
             self._serving.append(serving)
 
     def costs(self) -> dict[str, float]:
-        """Return the number of bytes and of messages that workers have exchanged with this server."""
+        """Return the numbers of bytes and messages that workers have exchanged with this server."""
         return {
             "exchanged_bytes": float(sum(wire.bytes for wire in self._wires)),
             "exchanged_messages": float(sum(wire.messages for wire in self._wires)),
@@ -75,9 +76,9 @@ class Server:
             return sum(push.loss for push in pushes)
 
     def steps(self, last: int, examples: int) -> Iterator[tuple[int, float]]:
-        """Apply each step below `last` once its pushes have come. A step has this number of examples.
+        """Apply each step below `last` once its pushes have come. Each step has `examples` examples.
 
-        Yields the number of applied steps, and the sum of the losses of the last one. While the caller
+        Yields the number of applied steps, and the sum of the losses of the last step. While the caller
         handles a yielded step, the weights do not change, but workers can get them. Raises GroupError if a
         worker is lost.
         """
@@ -131,7 +132,7 @@ class Server:
         step = request.step if request.kind is Kind.PUSH else -1
         with self._changed:
             read = self._read.pop((worker, step), None)
-            # Keys that the worker has left out are sorted as all others are.
+            # The worker may have left keys out. All keys are sorted, so the others can be found in `read`.
             rows = None if read is None else read.rows[read.keys.searchsorted(request.keys)]
             self._pushes.setdefault(step, {})[worker] = Push(request.keys, request.rows, request.loss, rows)
             self._changed.notify_all()

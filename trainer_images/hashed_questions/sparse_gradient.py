@@ -1,4 +1,7 @@
-"""The loss of a multinomial logistic regression over sets of terms, and its gradient for these terms."""
+"""The loss of a multinomial logistic regression over sets of terms, and its gradient.
+
+The gradient is computed only for the weights of these terms.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.float32]
-"""A row of one number for each class, for each of some keys."""
+"""One row for each key, with one number for each class."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,14 @@ class SparseBatch:
         return found
 
     def gradient(self, rows: Rows) -> tuple[Rows, float]:
-        """Return the gradient of the sum of the questions' losses for the weights of `keys`, and this sum."""
+        """Return the gradient of the questions' summed loss for the weights of `keys`, and the loss."""
         scores = self.scores(rows)
         scores -= scores.max(1, keepdims=True)
         chances = np.exp(scores)
         sums = chances.sum(1, keepdims=True)
         chances /= sums
         numbers = np.arange(len(self.labels))
-        # The logarithm of the chance would not work: the chance may be 0 in float32.
+        # Do not take the logarithm of the probability, which may be 0 in float32.
         loss = float((np.log(sums[:, 0]) - scores[numbers, self.labels]).sum(dtype=np.float64))
         chances[numbers, self.labels] -= 1
         found = np.zeros_like(rows)

@@ -47,7 +47,7 @@ class Parameters:
     """Terms are hashed to 2^HASH_BITS keys."""
     update: Update
     max_delay: int
-    """The number of steps by which the weights of a gradient may be out of date."""
+    """The maximum number of steps by which the weights of a gradient may be out of date."""
     kkt_filter: bool
     """Whether workers leave out keys whose weights are 0 and will probably stay 0."""
     compensation: float
@@ -123,7 +123,7 @@ class Plan:
         if self.parameters.batch_size % self.workers:
             raise ParameterError(
                 f"BATCH_SIZE {self.parameters.batch_size} cannot be divided evenly among {self.workers} "
-                "workers (the instances but the first, which is the server)"
+                "workers (all instances except the first, which is the server)"
             )
         if not self.steps:
             raise DataError(
@@ -137,11 +137,11 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """The number of all steps."""
+        """The number of steps of all epochs."""
         return self.steps * self.parameters.epochs
 
     def end_of_epoch(self, step: int) -> int:
-        """Return the number of steps that are done at the end of this step's epoch. Steps count from 0."""
+        """Return the number of steps up to the end of this step's epoch. Steps count from 0."""
         return (step // self.steps + 1) * self.steps
 
     def of_epoch(self, epoch: int) -> NDArray[np.int64]:
@@ -222,7 +222,7 @@ def serve(
 
 
 def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> None:
-    """Compute gradients for all remaining steps, as the worker of this number from 0."""
+    """Compute gradients for all remaining steps as worker `number`, counted from 0."""
     parameters = plan.parameters
     is_anchored = parameters.update is Update.PROXIMAL_SVRG
     for step in range(begun, plan.total):
@@ -240,7 +240,7 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
             gradient -= batch.gradient(wire.rows(SERVER, len(batch.keys)))[0]
         keys = batch.keys
         if parameters.kkt_filter:
-            # The worker does not know the gradient of all workers, so its own gradient stands for it.
+            # The worker does not know the gradient over all workers, so it uses its own as an estimate.
             mean = np.abs(gradient) * (plan.workers / parameters.batch_size)
             wanted = (rows != 0).any(1) | (mean > parameters.l1).any(1)
             keys, gradient = keys[wanted], gradient[wanted]

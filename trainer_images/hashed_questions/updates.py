@@ -23,18 +23,21 @@ class Update(StrEnum):
     PROXIMAL = "proximal"
     """w - LR g (delayed block proximal gradient: Li, Andersen, Smola and Yu, NIPS 2014)."""
     PROXIMAL_SVRG = "proximal_svrg"
-    """g(w) - g(v) + the gradient of all examples at v, the weights at the beginning of an epoch.
+    """Like proximal, but g is replaced by g(w) - g(v) + the mean gradient of all examples at v.
+
+    v are the weights at the beginning of the epoch.
 
     Meng, Chen, Yu, Wang, Ma and Liu, "Asynchronous Stochastic Proximal Optimization Algorithms with Variance
     Reduction", AAAI 2017; Xiao and Zhang, SIAM Journal on Optimization, 2014.
     """
     DELAY_COMPENSATED = "delay_compensated"
-    """g + COMPENSATION g² (w - the weights from which g was computed) (DC-ASGD: Zheng et al., ICML 2017)."""
+    """Like proximal, but g is replaced by g + COMPENSATION g² (w - u), where u are the weights from which g
+    was computed (DC-ASGD: Zheng et al., ICML 2017)."""
 
 
 @dataclass(frozen=True)
 class Push:
-    """The gradient of a worker for some keys, of a sum of losses."""
+    """A worker's gradient of a sum of losses, with respect to the weights of some keys."""
 
     keys: NDArray[np.int64]
     rows: Rows
@@ -59,7 +62,7 @@ class Weights:
 
     @property
     def needs_read(self) -> bool:
-        """Whether a push has to name the weights from which it was computed."""
+        """Whether a push needs the weights from which it was computed."""
         return self._update is Update.DELAY_COMPENSATED
 
     @property
@@ -97,14 +100,14 @@ class Weights:
         self._whole = self._mean(pushes, examples)
 
     def apply(self, pushes: list[Push], examples: int) -> None:
-        """Change the weights by the pushes of a step, which are sums over this number of examples."""
+        """Change the weights by the pushes of a step, which are sums over `examples` examples."""
         gradient = self._mean(pushes, examples) + self._whole
         moved = self.values - self._lr * gradient
         threshold = np.float32(self._lr * self._l1)
         self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
 
     def _mean(self, pushes: list[Push], examples: int) -> Rows:
-        # The order of workers is fixed, since sums are rounded.
+        # The order of workers is fixed, because sums are rounded.
         total = np.zeros_like(self.values)
         for push in pushes:
             total[push.keys] += push.rows

@@ -28,7 +28,7 @@ class Kind(IntEnum):
     """A pull of the weights at the beginning of the epoch."""
     PUSH = 2
     WHOLE = 3
-    """A push of a worker's part of the mean gradient of all examples."""
+    """A push of a worker's part of the gradient of all examples."""
     END = 4
 
 
@@ -44,7 +44,7 @@ class Request:
 
 
 class Wire:
-    """One end of the connections. It counts the bytes of keys and rows, and the messages that have them."""
+    """One end of the connections. It counts the bytes of keys and rows, and the messages with them."""
 
     def __init__(self, classes: int, group: dist.ProcessGroup | None) -> None:
         self._classes = classes

@@ -1,4 +1,4 @@
-"""Random crops and mirror images, which depend on the seed, the epoch and the example alone.
+"""Random crops and mirror images, which depend only on the seed, the epoch and the example.
 
 So a run repeats, a resumed run continues with the same images, and a group of any size sees the same images
 as one process.
@@ -14,14 +14,17 @@ class Augmentation:
     """The augmentation of one epoch."""
 
     def __init__(self, examples: int, *, seed: int, epoch: int, padding: int, flip: bool) -> None:
-        """Shift each image by at most `padding` pixels in both directions, and mirror half of them."""
+        """Shift each image by up to `padding` pixels in each direction.
+
+        With `flip`, mirror about half of them.
+        """
         chance = np.random.default_rng([seed, epoch])
         self._padding = padding
         self._shifts = torch.from_numpy(chance.integers(0, 2 * padding + 1, (examples, 2)))
         self._mirrored = torch.from_numpy(chance.random(examples) < (0.5 if flip else 0.0))
 
     def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
-        """Return changed copies of N x C x H x W images, which are the examples of these numbers."""
+        """Return changed copies of N x C x H x W images. `examples` has their N numbers."""
         height, width = images.shape[-2:]
         mirrored = self._mirrored[examples].to(images.device)
         images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(-1), images)

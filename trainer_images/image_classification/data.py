@@ -18,7 +18,7 @@ class Images:
     """The images of a split."""
 
     pixels: Tensor
-    """N x C x H x W, float32, normalized by the mean and the deviation of the training images."""
+    """N x C x H x W, float32, normalized by the mean and the standard deviation of the training images."""
     labels: Tensor
     """N classes, int64."""
 
@@ -32,7 +32,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Dataset:
-    """All images, and the mean and deviation by which they were normalized."""
+    """All images, and the mean and standard deviation by which they were normalized."""
 
     train: Images
     test: Images

@@ -1,8 +1,9 @@
 """Learns features of images without labels, as one process or as a group.
 
-Run it as `python -m image_classification.embed`. Two changed copies of an image become more like each other
-than like other images. The other images are those in the step of the whole group (SimCLR), or images of
-earlier steps (MoCo). See `trainer_kit.contrast`. Labels only serve to judge the features after each epoch.
+Run it as `python -m image_classification.embed`. The features of two changed copies of an image become more
+like each other than like those of other images. The other images are those in the step of the whole group
+(SimCLR), or images of earlier steps (MoCo). See `trainer_kit.contrast`. Labels are used only to judge the
+features after each epoch.
 """
 
 import copy
@@ -57,9 +58,9 @@ class Parameters:
     padding: int
     """The largest number of pixels by which an image is shifted."""
     flip: bool
-    """Whether half of the images are mirrored."""
+    """Whether about half of the images are mirrored."""
     noise: float
-    """The deviation of the noise that is added to each pixel, in deviations of all pixels."""
+    """The standard deviation of the noise that is added to each pixel, relative to that of all pixels."""
     seed: int
 
     @classmethod
@@ -102,7 +103,7 @@ class Embedder(nn.Module):
 
 
 class Learner(nn.Module):
-    """The state in a checkpoint: the encoder that learns, and with a queue the keys and their encoder."""
+    """The state in a checkpoint: the encoder that learns and, with a queue, the keys and their encoder."""
 
     def __init__(self, channels: int, parameters: Parameters) -> None:
         """`channels` is the number of channels of the images."""
@@ -229,7 +230,7 @@ class Copies:
         )
 
     def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
-        """Return the copies of N x C x H x W images, which are the examples of these numbers.
+        """Return the changed copies of N x C x H x W images. `examples` has their N numbers.
 
         The noise, too, depends only on the seed, the epoch and the example.
         """

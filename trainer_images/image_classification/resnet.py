@@ -1,8 +1,8 @@
 """ResNet-18 for small images (He, Zhang, Ren and Sun, "Deep residual learning", arXiv:1512.03385, 2015).
 
 The first layer is the same as in the paper's CIFAR networks: a convolution of 3 x 3 without stride or
-pooling, since a small image would leave nothing to the later stages. torchvision has the network for large
-images only, and its wheels on PyPI do not load beside PyTorch for CPUs.
+pooling. With them, nothing of a small image would be left for the later stages. torchvision has the network
+only for large images, and its wheels on PyPI do not load beside PyTorch for CPUs.
 """
 
 from torch import Tensor, nn
@@ -38,7 +38,8 @@ def resnet18(channels: int, classes: int, width: int = 64) -> nn.Module:
     """Return the network, which maps N x channels x H x W images to N x classes scores.
 
     The first stage has `width` channels, and each further stage has twice as many channels at half the
-    resolution. The convolutions begin with the normal distribution of He et al. (arXiv:1502.01852, 2015).
+    resolution. Convolutions are initialized from the normal distribution of He et al. (arXiv:1502.01852,
+    2015).
     """
     layers: list[nn.Module] = [_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU()]
     before = width

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def steps_of(images: Images, batch_size: int, group: Group) -> int:
-    """Return the steps of an epoch with `batch_size` images of each process. Raises DataError if it is 0."""
+    """Return the steps of an epoch with `batch_size` images of each process. Raises DataError for 0 steps."""
     steps = len(images) // (batch_size * group.size)
     if not steps:
         raise DataError(

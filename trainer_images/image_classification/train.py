@@ -39,7 +39,7 @@ class Parameters:
     batch_size: int
     """The number of images of each process in a step."""
     lr: float
-    """The learning rate. It does not grow with the group by itself."""
+    """The learning rate. It is not scaled by the size of the group."""
     warm_up: int
     """The number of steps in which the learning rate grows (Goyal et al., arXiv:1706.02677, 2017)."""
     milestones: tuple[int, ...]
@@ -49,11 +49,11 @@ class Parameters:
     width: int
     """The number of channels of the first stage."""
     padding: int
-    """The number of pixels by which an image is shifted at most. 0: images are not shifted."""
+    """The largest number of pixels by which an image is shifted. 0: images are not shifted."""
     flip: bool
-    """Whether half of the images are mirrored."""
+    """Whether about half of the images are mirrored."""
     top_k: int
-    """`top_k_accuracy` counts an image as right if its class is among this many of the highest scores."""
+    """`top_k_accuracy` counts an image as right if its class is among the `top_k` highest scores."""
     seed: int
 
     @classmethod

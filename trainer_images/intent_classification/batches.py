@@ -76,8 +76,8 @@ class TrainingBatches:
             sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
-            # A separate generator, since a loader that starts again after a restart must not use the global
-            # one.
+            # Use a separate generator, because a loader draws a number at its start, and a restart must not
+            # change the global generator.
             generator=torch.Generator(),
         )
 

@@ -39,7 +39,10 @@ class Classifier:
 
     @torch.no_grad()
     def classify(self, text: str) -> Prediction:
-        """Return the most probable class of `text`, or the most frequent class if it has no known word."""
+        """Return the most probable class of `text`.
+
+        If `text` has no known term, the model's biases decide, usually for the most frequent class.
+        """
         terms, offsets = pack([self.vocabulary.encode(text)], self.model.output.weight.device)
         probability, index = self.model(terms, offsets).softmax(dim=1).max(dim=1)
         return Prediction(self.labels[int(index)], float(probability))

@@ -38,7 +38,8 @@ class Dataset:
 def load(uri: str) -> Dataset:
     """Read the dataset in the folder `uri`, any fsspec URI or a plain path.
 
-    Raises DataError with the file and the line if a file is missing or a row is malformed.
+    Raises DataError, with the file and the line, if a file cannot be read, a row is malformed or a split has
+    no examples.
     """
     names = _read_labels(f"{uri.rstrip('/')}/{LABELS_FILE}")
     indices = {label_id: index for index, label_id in enumerate(names)}
@@ -67,7 +68,7 @@ def _read_examples(uri: str, indices: Mapping[str, int]) -> dict[Split, list[Exa
         for line, row in _rows(uri):
             if len(row) not in (2, 3):
                 raise DataError(
-                    f"line {line}: expected a text, a label id and a split, found {len(row)} columns"
+                    f"line {line}: expected a text, a label id and perhaps a split, found {len(row)} columns"
                 )
             text, label_id, *given = row
             if label_id not in indices:

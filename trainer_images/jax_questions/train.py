@@ -1,4 +1,4 @@
-"""Trains on the devices of all processes: each batch is divided among them, and each has the whole model."""
+"""Trains on the devices of all processes. Each batch is divided among them. Each has the whole model."""
 
 import json
 import os

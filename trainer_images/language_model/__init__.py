@@ -1,7 +1,7 @@
 """A small GPT-style language model, trained with any kind of parallelism.
 
 * `prepare_data` writes a real corpus to storage, and `data` reads it;
-* `layout` defines the parameters and refuses invalid combinations, `theory` computes the costs of each;
+* `layout` defines the parameters and refuses invalid combinations, `theory` computes the costs of a layout;
 * `model` is the model, `train` the training loop, and `assembly` builds both for a layout;
 * each strategy is a module on the `mesh` of processes: `data_parallel`, `zero`, `pipeline` and `tensor`;
   `memory` saves memory in all of them;

@@ -1,7 +1,7 @@
 """OFFLOAD=activations: tensors that a forward pass saves for the backward pass are kept in the host's memory.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
-offload the activations that CHECKPOINTING=full keeps in this way. Copies are not overlapped with computing.
+offload in this way the activations that CHECKPOINTING=full keeps. Copies do not overlap with computing.
 """
 
 import weakref
@@ -33,7 +33,7 @@ class _Saved:
 
 @contextmanager
 def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
-    """In the block, keep the tensors that forward passes save in the host's memory.
+    """In the block, move the tensors that forward passes save for backward passes to the host's memory.
 
     Parameters and tokens stay on the device, which holds them anyway. Operations often save views of the same
     memory, such as the output of one and the input of the next. So each storage is copied once.
@@ -46,7 +46,7 @@ def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
         if tensor.dtype is torch.long or storage._cdata in _storages_of(model):
             return tensor
         saved = known.get(storage._cdata)
-        if saved is None or saved.original() is not storage:  # the address may have been used before
+        if saved is None or saved.original() is not storage:  # another storage may have had this address
             length = storage.nbytes() // part.element_size()
             saved = known[storage._cdata] = _Saved(part.detach().as_strided((length,), (1,), 0), host)
         return saved, part.shape, part.stride(), part.storage_offset(), _wrapper_of(tensor)

@@ -1,10 +1,11 @@
-"""Formulas for the memory of activations, in numbers per token: activations that layers keep for their
-backward pass, and temporary ones.
+"""Formulas for the memory of activations: activations that layers keep for their backward pass, and temporary
+ones. Results are numbers per token, unless a docstring says bytes.
 
-Korthikanti et al., 2022, count 34 bytes per number of the width for each layer in fp16, and 5 bytes for each
-score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the width. Attention that
-computes its scores as a separate operation keeps one number per score. Dropout keeps another number, and a
-byte for each mask. The formulas for the backward pass of a layer were fitted to measurements.
+For a layer in fp16, Korthikanti et al., 2022, count 34 bytes for each element of a token's vector, and 5
+bytes for each score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the model's
+width for each token. Attention that computes its scores as a separate operation keeps one number per score.
+Dropout keeps another number per score, and a byte for each element of a mask. The formulas for the backward
+pass of a layer were fitted to measurements.
 
 This module does not need PyTorch.
 """
@@ -16,7 +17,7 @@ from language_model.layout import VOCABULARY, Layout
 FLOAT, INTEGER = 4, 8
 """The sizes of a number and of a token, in bytes."""
 MASK = 1 / FLOAT
-"""The size of a number of a mask, relative to a number in fp32."""
+"""The size of an element of a mask, relative to a number in fp32."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class _Layer:
     masks: float
     """The masks of dropout between the parts of a layer."""
     scores: float
-    """The number of scores, if they are computed as a separate operation."""
+    """The number of scores if they are computed as a separate operation, otherwise 0."""
 
     @property
     def total(self) -> float:
@@ -54,7 +55,7 @@ def of_layer(layout: Layout) -> _Layer:
 
 
 def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
-    """Return the numbers that this many layers keep for the backward pass, without the head."""
+    """Return the numbers that `layers` layers keep for the backward pass, without the head."""
     layer, width = of_layer(layout), layout.width
     divided = layout.tensor if layout.sequence_parallel else 1
     embedding = MASK * width / divided if has_embedding and layout.dropout else 0.0
@@ -73,7 +74,7 @@ def of_head(layout: Layout) -> float:
 
 
 def of_backward(layout: Layout) -> float:
-    """Return the peak need of a layer's backward pass, besides the numbers that all layers keep.
+    """Return the peak need of a layer's backward pass, in addition to the numbers that all layers keep.
 
     The result may be negative: a layer frees its kept numbers during the pass, and the head has freed its
     own before.
@@ -92,8 +93,8 @@ def of_backward(layout: Layout) -> float:
 
 
 def on_device(layout: Layout) -> float:
-    """Return the need of a layer's backward pass on the device if all kept numbers of layers are on the
-    host.
+    """Return the need of a layer's backward pass on the device if the host holds all numbers that layers
+    keep.
     """
     layer, width = of_layer(layout), layout.width
     if layout.recomputed_every:

@@ -87,7 +87,7 @@ class Learner:
     def find_gradients(self, share: Batch, position: Position) -> float | None:
         """Compute the gradients of this process's share of a batch.
 
-        Return the mean loss of the share, or None if only another process has computed it.
+        Return the mean loss of the share, or None if only another process knows it.
         """
         assert not isinstance(self._passes, PipeDream)  # its gradients are of an earlier batch
         self.optimizer.zero_grad()

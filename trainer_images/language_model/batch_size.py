@@ -44,8 +44,8 @@ def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -
 def warmed_up(start: float, full: float, step: int, steps: int) -> float:
     """Return a rate that grows linearly from `start` to `full` in `steps` steps, and then stays there.
 
-    Goyal et al. start from the rate of the small batch, since the rate of the large one is too high while the
-    weights change fast.
+    Goyal et al. start from the rate of the small batch, because the rate of the large batch is too high while
+    the weights change fast.
     """
     return start + (full - start) * min(1.0, step / (steps + 1))
 

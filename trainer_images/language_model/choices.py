@@ -40,7 +40,7 @@ class Schedule(StrEnum):
     """The order of the passes of micro-batches in a pipeline's stages."""
 
     NAIVE = "naive"
-    """Naive model parallelism: a whole batch passes from stage to stage, so one stage works at a time."""
+    """Naive model parallelism: a whole batch passes from stage to stage. Only one stage works at a time."""
     GPIPE = "gpipe"
     """All forward passes, then all backward passes."""
     ONE_FORWARD_ONE_BACKWARD = "1f1b"

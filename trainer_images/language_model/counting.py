@@ -19,7 +19,7 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 COUNTED_STEP = 4
-"""The step of an attempt that is measured. Earlier steps allocate lasting objects, too."""
+"""The step of an attempt that is measured. Earlier steps also allocate objects that stay in memory."""
 
 
 @dataclass
@@ -30,9 +30,11 @@ class StepCost:
     messages: float = 0
     """The number of messages to a single process. Those within collectives do not count."""
     parameter_bytes: float = 0
-    """The memory of parameters between steps. The next two fields are memory between steps, too."""
+    """The memory of parameters between steps."""
     gradient_bytes: float = 0
+    """The memory of gradients at the start of the optimizer's step."""
     optimizer_bytes: float = 0
+    """The memory of the optimizer's state between steps."""
     peak_bytes: float = 0
     """The peak memory of the device, including activations and temporary tensors."""
     host_peak_bytes: float = 0
@@ -45,7 +47,8 @@ class StepCost:
 def counted_step(layout: Layout) -> int:
     """Return the number (from 1) of the step of an attempt whose costs are measured.
 
-    In that step, an asynchronous pipeline is full of versions, and local weights are averaged.
+    By that step, an asynchronous pipeline has all its versions of weights. Local weights are averaged in that
+    step.
     """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps
@@ -55,7 +58,8 @@ def counted_step(layout: Layout) -> int:
 def counting(learner: Learner) -> Iterator[StepCost]:
     """Measure a step that is taken in the block. The cost is complete after the block."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
-    # No variable has this list: it would keep the state in the memory from which OFFLOAD=optimizer moves it.
+    # Do not assign this list to a variable, which would keep the state in memory after OFFLOAD=optimizer has
+    # moved it.
     memory = memory_meter.MemoryMeter([*weights_of(learner), *memory_meter.state_of(optimizer)], learner.host)
 
     def before_the_step(*_: object) -> None:

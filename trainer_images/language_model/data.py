@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 def load(uri: str, name: str) -> Tensor:
     """Read the blocks, of shape (blocks, BLOCK), from the file `name` of the folder `uri`, a URI or a path.
 
-    Raises DataError with the file's name if it is missing or does not consist of complete blocks.
+    Raises DataError, which names the file, if the file cannot be read or does not consist of complete blocks.
     """
     filesystem, folder = storage.locate(uri)
     path = f"{folder}/{name}"
@@ -54,7 +54,7 @@ class Examples:
         return len(self._all.tokens)
 
     def batch(self, numbers: Tensor, device: torch.device) -> Batch:
-        """Return the examples with these numbers."""
+        """Return the examples with these numbers, on `device`."""
         return Batch(*(half[numbers].to(device, torch.long) for half in self._all))
 
 

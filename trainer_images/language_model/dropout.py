@@ -10,7 +10,7 @@ activations get the same mask. Tensor ranks with different heads or parts of the
 ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
 
 The state of the random numbers is the step and the first example of the micro-batch. A recomputation needs
-the state of its forward pass, since a pipeline has started other micro-batches meanwhile.
+the state of its forward pass, because a pipeline has started other micro-batches meanwhile.
 """
 
 import hashlib
@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 BITS = 24
-"""A number is dropped if its random bits are below the rate."""
+"""The number of random bits for each element. Read as a fraction, they are compared with the rate: elements
+with smaller fractions are dropped."""
 _PIECE = 2**16
-"""The number of elements that are computed together. Each of them needs 24 bytes meanwhile."""
+"""The number of elements that are computed together. During this, each element needs 24 bytes."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
@@ -85,7 +86,7 @@ class Dropout(nn.Module):
         self._state = state
         self._place = (layer, int(site))
         self.share = 0
-        """The number of the part of the second dimension that this rank holds, if it is divided."""
+        """If the second dimension is divided among ranks: the number of this rank's part, from 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop numbers of `x`, of shape (examples, positions or heads, ...)."""

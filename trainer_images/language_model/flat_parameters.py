@@ -10,7 +10,7 @@ from language_model.local_part import local
 class FlatParameters:
     """The parameters of a rank's part of a model, in one vector.
 
-    They are in reverse order, since a backward pass computes the gradients of the last ones first. If a
+    They are in reverse order, because a backward pass computes the gradients of the last ones first. If a
     parameter is divided among tensor ranks, the vector has only the local share.
     """
 
@@ -37,11 +37,11 @@ class FlatParameters:
                 module.register_parameter(name, view)
 
     def place(self, parameter: Tensor) -> range:
-        """Return the elements of the vector that are this parameter."""
+        """Return the range of the vector that holds this parameter."""
         return self._places[parameter]
 
     def view(self, vector: Tensor, parameter: Tensor) -> Tensor:
-        """Return the elements of a parameter in a vector of the same layout, in the parameter's shape."""
+        """Return a view of the parameter's range of `vector`, in the parameter's shape."""
         place = self._places[parameter]
         part = vector[place.start : place.stop].view(local(parameter).shape)
         if not isinstance(parameter, DTensor):

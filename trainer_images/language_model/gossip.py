@@ -1,4 +1,4 @@
-"""Averages weights between pairs of ranks, without a server and without waiting for all.
+"""Averages weights between pairs of ranks, without a server and without waiting for all ranks.
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
 ICML 2018. As there, ranks are active (even) or passive (odd). Only active ranks ask for an average, and only
@@ -40,7 +40,10 @@ class Gossip:
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup, seed: int) -> None:
-        """`group` uses gloo, since weights are sent from the host. `seed` chooses the peers of this rank."""
+        """`group` uses gloo, because weights are sent from the host.
+
+        `seed` chooses the peers of this rank.
+        """
         self._model = model
         self._group = group
         self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
@@ -100,7 +103,7 @@ class Gossip:
         self.asked += 1
 
     def step(self, step: Callable[[], object]) -> None:
-        """Call `step`, which applies the gradients of the model to its weights, on the present weights."""
+        """Set the model to the present weights, and call `step`, which applies the gradients to them."""
         with self._lock:
             flat.set_weights(self._model, self._weights)
             step()
@@ -114,7 +117,7 @@ class Gossip:
             if kind.item() == _LEAVES:
                 return
             self._receive(peer, theirs)
-            with self._lock:  # no average of this rank may come in between
+            with self._lock:  # no other average of this rank may come in between
                 own = self._weights
                 self._weights = (own + theirs) / 2
             self._send(peer, own)

@@ -58,7 +58,11 @@ def _round(
     group: Group,
     peers: dist.ProcessGroup,
 ) -> dict[str, float]:
-    """Take the steps of a round. Return the mean loss, and the number of shares that each rank has taken."""
+    """Take the steps of a round.
+
+    Return its metrics: the mean loss, the number of averages in pairs, and how many shares the fastest and
+    the slowest rank have taken.
+    """
     first, losses = place.taken, list[float]()
     gossip = Gossip(learner.model, peers, layout.seed + steps[0])
     sizes = [batch_size.at_step(step, layout) for step in steps]

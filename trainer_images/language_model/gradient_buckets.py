@@ -28,7 +28,7 @@ class Bucket(ABC):
         """This rank's sum over its micro-batches. After `wait`, the elements `own` have the sum over all
         ranks."""
         self.received = 0
-        """The number of elements that were added."""
+        """The number of elements that were added, over all micro-batches."""
         self._group = group
         self._device = device
         self._work: dist.Work | None = None
@@ -55,7 +55,7 @@ class Bucket(ABC):
         self._work = self._reduce(self._allocated())
 
     def wait(self) -> None:
-        """Wait for the sum, and free a bucket that this rank no longer needs."""
+        """Wait for the sum. A bucket that this rank no longer needs may then be freed."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -107,10 +107,10 @@ class OwnedBucket(Bucket):
 
 
 class GradientBuckets:
-    """Takes each gradient of a model as soon as it is computed, and sums full buckets meanwhile.
+    """Takes each gradient of a model as soon as it is computed, and sums full buckets during the pass.
 
-    The gradients of all micro-batches are added up first, so accumulation sends nothing. Buckets are sent in
-    a fixed order, so that the collectives of different ranks match.
+    A bucket is sent only when it has the gradients of all micro-batches, so accumulation sends nothing.
+    Buckets are sent in a fixed order, so that the collectives of different ranks match.
     """
 
     def __init__(

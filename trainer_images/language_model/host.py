@@ -1,4 +1,4 @@
-"""The memory of the host as seen from a device, and the copies between both.
+"""The memory of the host as seen from a device, and the copies between the two.
 
 A CPU has no memory of its own, so its device is simulated: copies are real, and each tensor counts as held by
 the device or by the host. An operation on tensors of the host gives tensors of the host, as on a real device.
@@ -36,7 +36,7 @@ class Host:
         return self._held.get(storage._cdata) is storage
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
-        """Let these tensors of the CPU count as the host's."""
+        """Count these tensors as held by the host, if the device is simulated."""
         if self._is_simulated:
             for tensor in tensors:
                 storage = local(tensor).untyped_storage()

@@ -1,9 +1,9 @@
 """OFFLOAD=layers: the device holds only one layer and its activations for one micro-batch.
 
 B. Pudipeddi et al., "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
-2020 (L2L): all micro-batches pass one layer before the next one is copied to the device. Inputs of layers
+2020 (L2L): all micro-batches pass one layer before the next layer is copied to the device. Inputs of layers
 wait on the host, and a backward pass recomputes the layer from them. The optimizer steps on the host. Copies
-are not overlapped with computing.
+do not overlap with computing.
 """
 
 from collections.abc import Callable, Mapping

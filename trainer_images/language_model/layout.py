@@ -75,13 +75,14 @@ class Layout:
     gradient_compression: Compression = Compression.NONE
     powersgd_rank: int = 1
     powersgd_start: int = 2
-    """The number of steps before PowerSGD compresses."""
+    """The number of steps before PowerSGD starts to compress."""
     bucket_mb: int = 25
-    """The size of the buckets of gradients that are averaged together."""
+    """The size in MiB of a bucket of gradients, which are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
     """The algorithm by which DistributedDataParallel sums gradients."""
     node_size: int = 1
-    """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
+    """The number of processes per node, for ALL_REDUCE=hierarchical and hierarchical_ring. If NODE_SIZE is
+    unset, it is LOCAL_WORLD_SIZE."""
     servers: int = 1
     """The number of parameter servers, each of which has a shard of the weights."""
     standby: bool = False
@@ -89,11 +90,11 @@ class Layout:
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
     """The rule for which gradients a parameter server waits before an update."""
     backup_workers: int = 0
-    """The number of workers whose gradients may be too late for a step."""
+    """The number of workers for which an update does not wait. Their gradients may come too late."""
     speculate_after: int = SPECULATE_AFTER
     """The percentage of shares with a gradient after which idle workers repeat other shares (speculative)."""
     softsync: int = 1
-    """The number of updates that the gradients of all workers make."""
+    """The n of n-softsync: with N workers, an update takes N / n gradients."""
     compensation: float = COMPENSATION
     """The factor λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
@@ -104,10 +105,11 @@ class Layout:
     steps: int = 200
     lr: float = 0.003
     warm_up: int = 10
-    """The number of steps in which the learning rate grows to LR, or from LR if it is scaled."""
+    """The number of steps in which the learning rate grows from 0 to LR or, with LR_SCALING, from LR to the
+    scaled rate."""
     lr_scaling: RateScaling = RateScaling.NONE
     reference_batch_size: int = 0
-    """The batch size for which LR was found; 0 means BATCH_SIZE."""
+    """The batch size for which LR was found; 0 means that LR is not scaled."""
     grow_at: tuple[int, ...] = ()
     """The steps at which the batch grows by GROWTH."""
     growth: int = 2
@@ -193,7 +195,7 @@ class Layout:
 
     @property
     def roles(self) -> Roles:
-        """The ranks that serve parameters, stand by, and work."""
+        """The ranks that are servers, standbys and workers."""
         return Roles(self.world_size, self.servers, self.standby)
 
     @property
@@ -210,7 +212,7 @@ class Layout:
 
     @property
     def batch_shares(self) -> int:
-        """The number of parts of the batch that different ranks take."""
+        """The number of parts of the batch whose gradients are computed separately."""
         return self.rule.gradients if self.is_served else self.data
 
     @property
@@ -245,7 +247,7 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether fully_shard divides the parameters."""
+        """Whether fully_shard divides the parameters, if there are several data ranks."""
         return self.strategy in (Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 
     @property
@@ -279,7 +281,7 @@ class Layout:
 def _head_cost(layout: Layout) -> float:
     """Return the multiplications of the head per token, relative to the multiplications of a layer.
 
-    A layer has 12 width² weights, and attention also multiplies each query and each value of the context.
+    A layer multiplies by 12 width² weights. Attention also multiplies by the keys and values of the context.
     """
     return VOCABULARY * layout.width / (12 * layout.width**2 + 2 * layout.context * layout.width)
 

@@ -59,7 +59,10 @@ class LocalWeights:
         self._differ = True
 
     def average(self) -> None:
-        """Make the weights and moments of all ranks equal, unless they are. Every rank must call this."""
+        """Average the weights and moments over all ranks, unless they are equal.
+
+        Every rank must call this.
+        """
         if not self._differ:
             return
         ranks = self._mesh.along(DATA)

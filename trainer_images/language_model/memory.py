@@ -27,17 +27,18 @@ DEAR = [
     _aten._scaled_dot_product_efficient_attention.default,
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
 ]
-"""The operations whose results `keep_products` keeps: matrix products, which take most of the time."""
+"""The operations whose results `keep_products` keeps: matrix products and fused attention, which take most of
+the time."""
 
 
 def recompute(model: LanguageModel, layout: Layout) -> None:
-    """Let the layers of CHECKPOINTING drop activations, and recompute them for the backward pass.
+    """Let the layers that CHECKPOINTING selects drop activations, and recompute them for the backward pass.
 
     * full, every:N: whole layers, which keep only their input (Chen et al., "Training Deep Nets with
       Sublinear Memory Cost", 2016).
-    * selective: the core of attention, which has the most activations for its operations (Korthikanti et al.,
-      "Reducing Activation Recomputation in Large Transformer Models", 2022).
-    * keep_products: everything but products of matrices.
+    * selective: the core of attention, which has the most activations relative to its operations (Korthikanti
+      et al., "Reducing Activation Recomputation in Large Transformer Models", 2022).
+    * keep_products: everything but the results of the operations in DEAR.
     """
     keeps_products = layout.checkpointing == "keep_products"
     every = 1 if keeps_products else layout.recomputed_every
@@ -79,7 +80,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host: always with OFFLOAD=layers, otherwise between its steps."""
+    """Keep the optimizer's state on the host: with OFFLOAD=layers always, with optimizer between steps."""
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))
@@ -90,5 +91,5 @@ def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
 def _move_state(optimizer: Optimizer, move: Callable[[Tensor], Tensor]) -> None:
     for state in optimizer.state.values():
         for name, value in state.items():
-            if name != "step":  # the state is always on the host
+            if name != "step":  # the number of steps is always on the host
                 state[name] = move(value)

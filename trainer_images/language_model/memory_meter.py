@@ -85,13 +85,13 @@ class _Storages:
         self._at_most += size - before
 
     def remove(self, storage: torch.UntypedStorage) -> None:
-        """Remove the storage if it is one of these."""
+        """Remove the storage, if it was added."""
         _, size = self._known.pop(storage._cdata, (None, 0))
         self._at_most -= size
 
     def measure(self) -> None:
         """Raise the peak to the present sum of the sizes."""
-        # There are many storages. So look for freed ones only if the peak may have risen.
+        # There are many storages, so look for freed ones only if the peak may have risen.
         if self._at_most <= self.peak:
             return
         alive = {key: (each, each()) for key, (each, _) in self._known.items()}

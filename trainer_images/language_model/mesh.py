@@ -1,6 +1,6 @@
 """The position of a process in the mesh of pipeline x data x tensor ranks.
 
-Tensor ranks are adjacent, since they communicate most. Pipeline ranks are farthest apart.
+Tensor ranks are adjacent, because they communicate most. Pipeline ranks are farthest apart.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ class Mesh:
     """The ranks of a layout, as seen from one of them."""
 
     whole: DeviceMesh | None
-    """All ranks. None if the process is alone, or computes gradients for a parameter server."""
+    """All ranks. None if the process is alone, or if there are parameter servers."""
     _parts: Mapping[str, DeviceMesh] = field(default_factory=dict, compare=False)
-    """The mesh of each dimension, kept since PyTorch takes a millisecond to find one."""
+    """The mesh of each dimension. They are kept here, because PyTorch takes a millisecond to find one."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:
@@ -36,7 +36,7 @@ class Mesh:
         return cls(whole, {name: whole[name] for name in names})
 
     def along(self, name: str) -> DeviceMesh:
-        """Return the ranks that differ from this one only in `name`. The process must not be alone."""
+        """Return the ranks that differ from this one only in `name`. `whole` must not be None."""
         return self._parts[name]
 
     def new_group(self, name: str) -> dist.ProcessGroup:

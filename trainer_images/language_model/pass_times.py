@@ -1,7 +1,7 @@
 """Measures the passes of a pipeline: the CPU time of each micro-batch in each stage.
 
 `trainctl plot --timeline` draws them from the file that is published with the model. The CPU time of a pass
-is that of the thread that computes it. So the time does not include waiting for other ranks, or for
+is that of the thread that computes it. So it includes neither waiting for other ranks, nor waiting for
 processors that other processes use. On a GPU, the CPU time would be the time to start kernels, so passes on
 GPUs are not measured.
 """
@@ -40,8 +40,8 @@ Seconds = dict[Pass, float]
 class PassTimes:
     """The CPU seconds of the passes of this process, in the order of their start.
 
-    The time of a pass is its shortest time in all steps, since other processes can only make it longer: they
-    displace data from caches, and on a virtual machine they may take the processor unnoticed.
+    The time of a pass is its shortest time in all steps, because other processes can only make it longer:
+    they displace data from caches, and on a virtual machine they may take the processor unnoticed.
     """
 
     def __init__(self, layout: Layout) -> None:

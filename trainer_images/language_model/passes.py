@@ -14,7 +14,7 @@ from language_model.dropout import Position, RandomState
 from language_model.model import loss_of
 
 Context = Callable[[], AbstractContextManager[object]]
-"""A context for the passes, for fewer bits or a parallel loss."""
+"""Returns a context for the passes, for example one in which they compute in fewer bits."""
 
 
 class Passes(Protocol):
@@ -70,7 +70,7 @@ class WholeDepth:
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
         """With DistributedDataParallel, send only the sum of all gradients, with the last micro-batch.
 
-        Sharded gradients are sent with each micro-batch, since keeping them whole would need the memory that
+        Sharded gradients are sent with each micro-batch: keeping them whole would need the memory that
         sharding saves.
         """
         if isinstance(self._model, DistributedDataParallel) and not is_last:

@@ -4,9 +4,9 @@ D. Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Traini
 follow each other through the stages. In the steady state, a stage alternates between a forward pass and a
 backward pass (1F1B), and steps after each backward pass.
 
-Stage i of k has k-i batches in flight, so the gradient that it applies is from its weights k-1-i steps ago.
-The stage keeps its weights from that time (weight stashing), so that both passes of a batch use the same
-weights. Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
+Stage i of k has k-i batches in flight, so it applies gradients that were computed with its weights of k-1-i
+steps ago. The stage keeps its weights from that time (weight stashing), so that both passes of a batch use
+the same weights. Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
 """
 
 import math
@@ -75,8 +75,8 @@ class PipeDream:
         self.number = mesh.rank(PIPELINE)
         """The number of the stage, from 0."""
         self._last = layout.pipeline - 1
-        # Messages of each direction need their own group: in one group, NCCL would let one wait for the
-        # other.
+        # Messages of each direction need their own group: in one group, NCCL would make the messages of one
+        # direction wait for those of the other.
         self._forth, self._back = Line.of(mesh), Line.of(mesh)
         self._ranks = mesh.along(PIPELINE).get_group()
         self._times = PassTimes(layout)

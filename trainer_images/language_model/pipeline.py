@@ -81,7 +81,7 @@ class Pipelined:
             Stage(self._times, part, number, layout.stages, self._device, group=self._ranks)
             for number, part in self._parts.items()
         ]
-        # Flat buckets scale gradients themselves, and leave none to the schedule.
+        # Flat buckets take and scale the gradients, so the schedule must not scale them.
         scales = not layout.has_flat_buckets
         loss = self._times.including(self._loss_of)
         self._schedule: Any = (

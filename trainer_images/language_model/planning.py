@@ -18,8 +18,8 @@ from language_model.layout import Layout
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 """The strategies to choose from, the simplest first. They train the same model as one process does.
 
-A parameter server and PipeDream are other algorithms, and ZeRO-1 is better than ZeroRedundancyOptimizer in
-all costs.
+Averaging, gossip, parameter servers and PipeDream are other algorithms. ZeRO-1 has no higher cost than
+ZeroRedundancyOptimizer, and less traffic.
 """
 
 RESERVE = 0.1
@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def memory_bytes(self) -> float:
-        """The total memory."""
+        """The device memory that the layout needs."""
         held = self.model
         on_host = self.layout.offload
         parts = {
@@ -107,8 +107,8 @@ def plan(
 ) -> tuple[list[Choice], Choice | None]:
     """This is the planner of the algorithm language-model.
 
-    The first column has parameters for `trainctl submit`. The best choice is first: the least time lost to
-    waiting and recomputation, then the least traffic.
+    The first column has parameters for `trainctl submit`. The choices are sorted: those without OFFLOAD
+    first, then by the time lost to waiting and recomputation, then by traffic.
     """
     if precision not in set(Precision):
         raise ValueError(f"--precision must be one of {', '.join(Precision)}, but is {precision!r}")
@@ -130,9 +130,9 @@ def plan(
     smallest = least(model, instances)
     if smallest is None:
         raise ValueError(
-            f"no layout of this model is valid on {instances} devices, with any memory: they must be a "
-            f"product of data ranks that divide --batch {batch}, tensor ranks that divide --heads {heads} "
-            f"and --sequence {sequence}, and pipeline ranks that divide --layers {layers}"
+            f"no layout of this model is valid on {instances} devices, with any memory: the number must be "
+            f"the product of data ranks that divide --batch {batch}, tensor ranks that divide --heads "
+            f"{heads} and --sequence {sequence}, and pipeline ranks that divide --layers {layers}"
         )
     return found, smallest
 
@@ -140,8 +140,9 @@ def plan(
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
-    The best layout loses the least time to waiting and recomputation, then has the least traffic, then the
-    simplest strategy. If layouts differ only in measures to save memory, only the best of them is returned.
+    The layouts are sorted: those without OFFLOAD first, then by the time lost to waiting and recomputation,
+    by traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy,
+    pipeline and tensor ranks, only the first is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):
@@ -194,7 +195,7 @@ def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
 
 
 def _micro_batches(model: Layout, data: int) -> list[int]:
-    """Return the possible numbers of micro-batches."""
+    """Return the possible numbers of micro-batches; none if `data` does not divide the batch."""
     return _divisors(model.batch_size // data) if model.batch_size % data == 0 else []
 
 

@@ -169,7 +169,7 @@ class ServingLoop:
         return {"server_sent_bytes": sent / updates, "server_received_bytes": received / updates}
 
     def _log(self) -> None:
-        """Log the staleness of gradients, and the bytes of each server beside the formula."""
+        """Log the staleness of gradients, and the bytes of each server with the numbers that explain them."""
         histogram = ", ".join(f"{count} x {value}" for value, count in sorted(self._server.staleness.items()))
         log.info("gradients by staleness: %s; %d dropped", histogram or "none", self._server.dropped)
         leader, gradients = self._replica.leader, self._replica.gradients
@@ -185,9 +185,7 @@ class ServingLoop:
 def start_of(group: Group, run: Kept | None = None, place: data.Place | None = None) -> tuple[int, int]:
     """Return the numbers of steps and examples that were taken before. Every process must call this.
 
-    Rank 0 knows these numbers (`run` and `place`), and sends them to all.
-
-    Raises GroupError if rank 0 is lost.
+    Rank 0 passes `run` and `place`, and sends their numbers to all. Raises GroupError if rank 0 is lost.
     """
     numbers = [run.steps, place.taken] if run is not None and place is not None else [0, 0]
     start = torch.tensor(numbers, device=group.device)

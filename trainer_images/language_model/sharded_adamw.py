@@ -22,8 +22,9 @@ MEGABYTE = 2**20
 
 
 class _State(dict[Tensor, dict[str, Any]]):
-    """The state of the optimizer for shares of parameters. torch.distributed.checkpoint reads only the names
-    of a parameter's values.
+    """The state of the optimizer for shares of parameters.
+
+    A whole parameter has the same names, without values: torch.distributed.checkpoint reads only the names.
     """
 
     def __missing__(self, _: Tensor) -> dict[str, Any]:

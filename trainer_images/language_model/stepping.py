@@ -13,8 +13,10 @@ from language_model.model import LanguageModel
 
 @dataclass(frozen=True)
 class Stepper:
-    """Averages the gradients over the data ranks, unless the passes have averaged them, and steps the
-    weights.
+    """Takes the steps of the optimizer.
+
+    If neither the passes nor the optimizer average the gradients, and the ranks do not average weights
+    instead, this first averages the gradients over the data ranks.
     """
 
     model: LanguageModel

@@ -1,14 +1,15 @@
 """Formulas for the costs of a layout per rank: memory, traffic, and the waiting time of pipelines.
 
 * Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
-  stage 3 also parameters. They send 2, 2 and 3 (N-1)/N of the parameters; DistributedDataParallel sends 2.
+  stage 3 also parameters. They send 2, 2 and 3 times (N-1)/N of the parameters. DistributedDataParallel also
+  sends 2 times (N-1)/N of them.
 * Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data.
 * Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its
   backward pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
 * Huang et al., "GPipe", 2019; Narayanan et al., 2021: with p pipeline ranks and m micro-batches, a rank waits
   (p-1)/(m+p-1) of the time, or (p-1)/(v m+p-1) with v stages per rank. Naive model parallelism: m = 1.
 * Narayanan et al., "PipeDream", SOSP 2019: stage i of k (from 0) keeps k-i versions of its weights, and its
-  gradients are from weights k-1-i steps ago.
+  gradients were computed with its weights of k-1-i steps ago.
 * Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
 This module does not need PyTorch. Sizes are in bytes of fp32.
@@ -81,9 +82,9 @@ def bytes_sent(layout: Layout) -> float:
 
 
 def data_parallel_bytes(layout: Layout) -> float:
-    """Return the bytes of gradients and of ZeRO's shards that a rank sends per step.
+    """Return the bytes that a rank sends per step for data parallelism: gradients, weights and moments.
 
-    Without a pipeline, each micro-batch gathers and scatters the shards. Pipelines and
+    Without a pipeline, fully_shard gathers and scatters its shards for each micro-batch. Pipelines and
     DistributedDataParallel accumulate gradients until the last micro-batch.
     """
     own = sum(_of_rank(layout)) / layout.pipeline * FLOAT
@@ -94,7 +95,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # weights both ways for each share of an active rank, and the same average
+        case Strategy.GOSSIP:  # as above, and weights both ways for each share of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
         case Strategy.ZERO1 | Strategy.ZERO2:  # each sum of gradients to one rank, then all parameters
@@ -120,9 +121,8 @@ def pipeline_bytes(layout: Layout) -> float:
 def pipeline_messages(layout: Layout) -> float:
     """Return the number of messages that a pipeline rank sends per step, on average.
 
-    They have activations and gradients of activations.
-
-    The stages of PipeDream send as many messages as other pipelines send for one micro-batch.
+    The messages contain activations or their gradients. PipeDream sends as many messages as other pipelines
+    send for one micro-batch.
     """
     return 2 * (layout.stages - 1) * layout.micro_batches / layout.pipeline
 
@@ -212,7 +212,7 @@ def offloaded(layout: Layout) -> tuple[float, float]:
 
     With OFFLOAD=layers, the weights and the inputs of each layer are copied to the device for both passes,
     and the gradients of its outputs for the backward pass. Its outputs, and the gradients of its inputs and
-    weights, are copied to the host. OFFLOAD=parameters copies shards; fully_shard does that.
+    weights, are copied to the host. The copies of OFFLOAD=parameters are not counted: fully_shard makes them.
     """
     match layout.offload:
         case Offload.OPTIMIZER:
@@ -232,9 +232,9 @@ def offloaded(layout: Layout) -> tuple[float, float]:
 def gathered(layout: Layout) -> float:
     """Return the peak memory in bytes that sharded tensors need during the passes.
 
-    fully_shard gathers all parameters of a rank, or two layers. In stage 2, gradients of several
-    micro-batches add up on each rank. With one micro-batch, there are two buckets, one of which is being
-    reduced.
+    fully_shard gathers all parameters of a rank (shard_grad_op), or two layers at a time (zero3). With zero2,
+    gradients of several micro-batches add up on each rank. With one micro-batch, a rank holds two buckets,
+    one of which is being reduced.
     """
     own = max(_of_rank(layout)) * FLOAT
     if layout.strategy is Strategy.ZERO2:

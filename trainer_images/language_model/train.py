@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 WEIGHTS_FILE, LAYOUT_FILE = "model.pt", "layout.json"
 VALIDATION_EXAMPLES = 128
-"""The number of examples of the validation loss, rounded up to whole batches."""
+"""The number of examples for the validation loss. It is rounded up to whole batches."""
 
 
 def check() -> None:
@@ -76,7 +76,7 @@ def train(group: Group) -> None:
             return
         validation_loss = judge(learner, layout, unseen, group)
         reporter.report(validation_loss=validation_loss)
-        log.info("validation loss %.4f nats a byte", validation_loss)
+        log.info("validation loss %.4f nats per byte", validation_loss)
         weights, timeline = gather(learner.model, group), learner.timeline()
         if group.is_master:
             description = describe(job, layout, history, validation_loss)
@@ -101,7 +101,7 @@ def fit(
         others["scaler"] = learner.scaler
     if learner.local_weights is not None:
         others["local_weights"] = learner.local_weights
-    # A checkpoint of local weights ends a round early, since a rank that resumes gets the average.
+    # A checkpoint of local weights ends a round early, because all ranks resume with the average.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
         first = run.steps + 1
@@ -123,9 +123,9 @@ def fit(
 
 
 def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> float:
-    """Return the mean loss over VALIDATION_EXAMPLES of the validation split.
+    """Return the mean loss over VALIDATION_EXAMPLES of the validation split, rounded up to whole batches.
 
-    The number does not depend on the batch size, so that losses of different batch sizes can be compared.
+    All batch sizes that divide VALIDATION_EXAMPLES use the same examples, so their losses can be compared.
     """
     examples = data.Examples(unseen, layout.context)
     place = data.Place(len(examples), layout.seed)

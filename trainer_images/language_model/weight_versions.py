@@ -25,7 +25,7 @@ class Version:
     def in_use(self) -> Iterator[None]:
         """In the block, let the model compute with this version.
 
-        A backward pass needs this too, since it may compute layers again.
+        A backward pass needs this, too, because it may recompute layers.
         """
         before = {(module, name): module.get_parameter(name) for module, name in self.weights}
         _set(self.weights)
@@ -53,7 +53,8 @@ class WeightVersions:
 
     def hold(self) -> Version:
         """Return the current weights, and keep them until `take_gradients`."""
-        # Unlike `detach`, `data` has its own count of changes, by which autograd checks what it has saved.
+        # Autograd counts changes of a tensor to check what it has saved. `data`, unlike `detach`, has its own
+        # count.
         weights = {place: nn.Parameter(parameter.data) for place, parameter in self._parameters.items()}
         self._held.append(Version(self.updates, weights))
         return self._held[-1]

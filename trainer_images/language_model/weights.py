@@ -7,7 +7,10 @@ from trainer_kit.group import Group
 
 
 def gather(model: nn.Module, group: Group) -> dict[str, Tensor]:
-    """Return all weights by name, on the CPU, to rank 0 only. Every process must call this."""
+    """Return all weights by name, on the CPU, in rank 0; return no weights in other ranks.
+
+    Every process must call this.
+    """
     own = {name: _whole(weight.detach()).cpu() for name, weight in model.named_parameters()}
     if group.size == 1:
         return own

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 def slope_and_loss(weights: Array, x: Array, y: Array) -> tuple[Array, float]:
-    """Return the gradient of the mean cross-entropy of some questions, and the mean."""
+    """Return the gradient of the mean cross-entropy of some questions, and this mean."""
     scores = x @ weights
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Checks the parameters in the environment: `python -m network_check.check`, as language_model.check."""
+"""Checks the parameters in the environment: `python -m network_check.check`, like language_model.check."""
 
 import os
 import sys

@@ -1,9 +1,9 @@
-"""The collective operations, by size.
+"""Measures the collective operations for each size.
 
 Sizes and bandwidths are defined as in nccl-tests, doc/PERFORMANCE.md: the size of all_gather and of
 reduce_scatter is the size of the whole tensor, of which each of n ranks has a part. Algorithm bandwidth is
-size divided by time. Bus bandwidth is algorithm bandwidth times a factor. With this factor, the best possible
-algorithm has the bandwidth of the slowest link.
+size divided by time. Bus bandwidth is algorithm bandwidth times a factor (`bus_factor`), so that for the best
+possible algorithm, it is the bandwidth of the slowest link.
 """
 
 import math
@@ -29,7 +29,7 @@ _NUMBER = 4
 
 
 def bus_factor(operation: str, size: int) -> float:
-    """Return bus bandwidth divided by algorithm bandwidth, for `size` ranks."""
+    """Return the quotient of bus bandwidth and algorithm bandwidth for `size` ranks."""
     match operation:
         case "all_reduce":
             return 2 * (size - 1) / size
@@ -63,7 +63,10 @@ def operation_of(name: str, size: int, group: "Group") -> Operation:
 
 
 def measure(name: str, group: "Group", parameters: Parameters, clock: Clock) -> CollectiveResult:
-    """Measure the time of an operation for each size. All ranks must call this, and get the same result."""
+    """Measure the time of an operation for each size, until a size would take too long.
+
+    All ranks must call this, and get the same result.
+    """
     sizes: list[TimedCollective] = []
     for wanted in parameters.sizes:
         size = whole(wanted, group.size)
@@ -88,7 +91,7 @@ def _timed(operation: Operation, group: "Group", parameters: Parameters, clock: 
     """Return the median time until the last rank has done the operation, and the number of repetitions.
 
     A barrier before each repetition lets all ranks begin at about the same time. The ranks leave the barrier
-    less than a latency apart, so it adds less than a latency to the measured time.
+    within less than a latency of each other, so it adds less than a latency to the measured time.
     """
     [first] = _longest([_after_barrier(operation, clock)], group)
     repeats = repeats_for(first, parameters)

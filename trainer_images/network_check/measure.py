@@ -45,7 +45,7 @@ def measure(group: "Group") -> None:
 
 
 class NetworkCheck:
-    """A measurement. Every rank has the results of the collectives, and rank 0 also those of all pairs."""
+    """A measurement of the network. Every rank gets all results."""
 
     def __init__(self, group: "Group", parameters: Parameters, local_size: int, reporter: Reporter) -> None:
         self._group = group
@@ -59,7 +59,7 @@ class NetworkCheck:
         self.bisection: Bisection | None = None
 
     def run(self) -> None:
-        """Measure all pairs, then all collectives. All ranks must call this."""
+        """Measure the pairs of `plan`, the bisection and the collectives. All ranks must call this."""
         if self._group.size == 1:
             return
         with self._naming("joining"):
@@ -158,7 +158,10 @@ class NetworkCheck:
         )
 
     def _bisect(self) -> Bisection | None:
-        """Let the first rank of each lower instance send to an upper instance's first rank, all at once."""
+        """Let each instance of the lower half send to one of the upper half, all at the same time.
+
+        The first rank of each instance represents it. Returns None with fewer than four instances.
+        """
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2
         if half < 2:
@@ -203,7 +206,7 @@ class NetworkCheck:
         return slow_links(self.pairs, self._local_size, self._parameters.slow_factor)
 
     def _of_all(self, own: Any) -> list[Any]:
-        """Return the values of all ranks, in their order. In this call, all ranks wait for each other."""
+        """Return the values of all ranks, in the order of the ranks. All ranks wait for each other here."""
         values = [None] * self._group.size
         dist.all_gather_object(values, own)
         return values

@@ -18,14 +18,14 @@ class Parameters:
     sizes: tuple[int, ...]
     """The sizes of messages, in bytes, ascending."""
     repeats: int
-    """The largest number of repetitions of a size, after one to warm up. The result is their median."""
+    """The largest number of repetitions for each size, after one to warm up. The result is their median."""
     seconds: float
-    """The time in seconds for all repetitions of one size.
+    """The maximum time in seconds for all repetitions of one size.
 
-    A size is left out if a single message takes longer.
+    A size is left out if a single message would take longer.
     """
     slow_factor: float
-    """A link is slow if it is this many times slower than usual."""
+    """A link is slow if it is more than this many times slower than usual."""
     timeout: int
     """Seconds for which joining and each exchange wait for other ranks."""
 

@@ -10,7 +10,7 @@ FILE = "network.json"
 
 @dataclass(frozen=True)
 class Timed:
-    """The median time of one message or operation of a size."""
+    """The median time of a message, or of an operation, of `bytes` bytes."""
 
     bytes: int
     seconds: float
@@ -30,7 +30,7 @@ class PairResult:
 
 @dataclass(frozen=True)
 class TimedCollective(Timed):
-    """The median time of an operation of a size, and the bandwidths of nccl-tests."""
+    """The median time of an operation, and its bandwidths as defined by nccl-tests."""
 
     algorithm_bytes_per_s: float
     bus_bytes_per_s: float
@@ -38,7 +38,7 @@ class TimedCollective(Timed):
 
 @dataclass(frozen=True)
 class CollectiveResult:
-    """A collective operation of all ranks. The bandwidth is the bus bandwidth; None for a barrier."""
+    """A collective operation of all ranks. The bandwidth is the bus bandwidth, or None for a barrier."""
 
     operation: str
     latency_s: float

@@ -14,7 +14,7 @@ def rounds(members: Sequence[int]) -> list[list[Pair]]:
     """
     circle: list[int | None] = [*members]
     if len(circle) % 2:
-        circle.append(None)  # its partner pauses
+        circle.append(None)  # the partner of None pauses
     found = []
     for _ in range(len(circle) - 1):
         half = len(circle) // 2

@@ -8,7 +8,7 @@ from typing import Literal
 from network_check.result import PairResult
 
 NOISE = 0.001
-"""The seconds by which a latency must exceed the median to be named.
+"""A latency is slow only if it exceeds the median by more than this time in seconds.
 
 A busy processor adds up to this time.
 """
@@ -31,7 +31,7 @@ class Slow:
     """The measured value: seconds for a latency, bytes per second for a bandwidth."""
     median: float
     times: float
-    """How many times slower than the median the pair or instance is."""
+    """How many times slower than the median the instance or pair is."""
     instance: int | None = None
     source: int | None = None
     destination: int | None = None

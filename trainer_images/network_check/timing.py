@@ -84,10 +84,10 @@ def send_all(
     The latency is half of the least round trip of the shortest messages: a busy processor makes round trips
     longer, and never shorter.
 
-    The peer must call `receive_all` meanwhile, and answers each message with the shortest one. Half of the
-    round trip of the shortest messages is the time of the answer, and is subtracted. Stops before a size for
-    which one message would take longer than the parameter `seconds`. This is estimated from the time of the
-    last size.
+    The peer must call `receive_all` meanwhile. It answers each message with the shortest one. Half of the
+    round trip of the shortest messages is the time of the answer, and is subtracted. Sizes are left out from
+    the first one on for which a message would take longer than the parameter `seconds`. This is estimated
+    from the time of the previous size.
     """
 
     def exchange(message: Tensor) -> None:
@@ -110,7 +110,7 @@ def send_all(
             break
         times = timed(size)
         seconds = statistics.median(times)
-        # At least half of the round trip, in case the machine was busier during the shortest messages.
+        # Take at least half of the round trip, in case the machine was busier during the shortest messages.
         found.append(Timed(size, max(seconds - answer, seconds / 2), len(times)))
     peer.tell(0)
     return found, min(shortest) / 2
@@ -128,7 +128,7 @@ def receive_all(peer: Peer) -> None:
 
 
 def repeats_for(seconds: float, parameters: Parameters) -> int:
-    """Return the number of repetitions for an exchange that takes this many seconds: at least 1."""
+    """Return the number of repetitions, at least 1, for an exchange that takes `seconds`."""
     return max(1, min(parameters.repeats, int(parameters.seconds / max(seconds, 1e-9))))
 
 

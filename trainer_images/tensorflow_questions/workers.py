@@ -32,7 +32,7 @@ def train() -> None:
     def learn(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             losses = keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
-            loss = tf.reduce_mean(losses) / size  # since gradients are summed over the workers
+            loss = tf.reduce_mean(losses) / size  # because gradients are summed over the workers
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss

@@ -72,7 +72,7 @@ def opened(uri: str) -> Iterator[Artifact]:
                 raise ArtifactError(f"{uri} is not a complete model: {name} is missing") from error
             if _hash_of(folder / name) != expected:
                 raise ArtifactError(
-                    f"{uri} is not a complete model: the SHA-256 of {name} differs from its {MANIFEST}"
+                    f"{uri} is not a complete model: the SHA-256 of {name} is not the one in {MANIFEST}"
                 )
         yield Artifact(folder, manifest)
 

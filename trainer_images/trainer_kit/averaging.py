@@ -1,4 +1,4 @@
-"""The parameters of the averaging of gradients: the size of buckets, and compression.
+"""The parameters with which a group averages gradients: the size of buckets, and the compression.
 
 This module does not need PyTorch, so admission can apply the same rules as the training.
 """
@@ -21,12 +21,13 @@ class Compression(StrEnum):
     BF16 = "bf16"
     """Half of the bytes, with the range of fp32 and 8 bits of precision."""
     POWERSGD = "powersgd"
-    """Two factors of low rank instead of each matrix (Vogels et al., NeurIPS 2019)."""
+    """Two factors of low rank instead of each matrix, where that saves over half of the bytes (Vogels et al.,
+    NeurIPS 2019)."""
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """The parameters of the averaging."""
+    """The parameters with which a group averages gradients."""
 
     bucket_mb: int | None = None
     """The size in MiB of a bucket of gradients, which are averaged together. None: 25, but 1 for the first
@@ -34,9 +35,9 @@ class Averaging:
     compression: Compression = Compression.NONE
     powersgd_rank: int = 1
     powersgd_start: int = 2
-    """The number of steps before PowerSGD compresses. PyTorch requires two or more."""
+    """The number of steps before PowerSGD starts to compress. PyTorch requires two or more."""
     seed: int = 0
-    """The seed of PowerSGD's first factors, which must be equal in all processes."""
+    """The seed of PowerSGD's first factors. It must be the same in all processes."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -56,7 +57,7 @@ def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging
 
     `shapes` are the shapes of the trained parameters, which are in fp32. A sum of S bytes is sent as in a
     ring: 2(n-1)/n S bytes, which is the least possible (Patarasuk and Yuan, 2009). For a matrix of n x m,
-    PowerSGD sends r (n + m) numbers instead, if these are at most half as many.
+    PowerSGD sends r (n + m) numbers instead, if these are fewer than half as many.
     """
     numbers = sum(_numbers(shape, averaging) for shape in shapes)
     width = 2 if averaging.compression in (Compression.FP16, Compression.BF16) else 4

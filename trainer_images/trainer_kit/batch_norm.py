@@ -4,8 +4,8 @@ statistics as one rank with 64.
     model = batch_norm.over_group(ResNet())
     replica = group.wrap(model)
 
-S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015. PyTorch has SyncBatchNorm for GPUs only. This one
-is for every backend, since CPUs train with gloo.
+S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015. PyTorch's SyncBatchNorm needs GPUs. This layer also
+works on CPUs, with gloo.
 """
 
 import logging
@@ -34,7 +34,7 @@ class GroupBatchNorm(_BatchNorm):
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, channels, *[1] * (input.dim() - 2)]
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        # Sums are taken around the mean, which is exchanged first: sums of large squares would cancel badly.
+        # Exchange the mean first, and sum the deviations from it: sums of large squares would lose precision.
         count, about = self._count_and_mean(wide, axes)
         if count < 2:
             raise ValueError(f"{type(self).__name__} needs at least two values of each channel in training")
@@ -73,9 +73,10 @@ class GroupBatchNorm(_BatchNorm):
 
 
 def over_group(model: nn.Module) -> nn.Module:
-    """Return the model with each layer of batch normalization replaced by one over the group, in place.
+    """Replace each layer of batch normalization in the model by a GroupBatchNorm, and return the model.
 
-    Parameters, statistics and their names stay. Call it before `group.wrap`.
+    The model is changed in place; only a model that is itself such a layer is replaced as a whole. Layers of
+    nn.SyncBatchNorm stay. Parameters, statistics and their names stay. Call this before `group.wrap`.
     """
     return _replaced(model, {})
 
@@ -83,7 +84,7 @@ def over_group(model: nn.Module) -> nn.Module:
 def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
     """Return the module with its layers of batch normalization replaced.
 
-    `known` has the new layer for each layer that was replaced, since a layer may have several names.
+    `known` maps each replaced layer to its new layer, because a layer may have several names.
     """
     if _is_local(model):
         assert isinstance(model, _BatchNorm)
@@ -106,7 +107,7 @@ def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
 
 
 def warn_of_local(model: nn.Module) -> None:
-    """Warn about layers whose statistics would come from one rank's examples only."""
+    """Warn about layers of batch normalization whose statistics would come from only one rank's examples."""
     local = [name or type(model).__name__ for name, module in model.named_modules() if _is_local(module)]
     if local:
         further = f" and {len(local) - 1} more" if len(local) > 1 else ""

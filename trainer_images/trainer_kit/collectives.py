@@ -1,4 +1,4 @@
-"""The present collective operation of this process, from the flight recorder of PyTorch.
+"""The last collective operations of this process, from the flight recorder of PyTorch.
 
 PyTorch numbers the operations of each process group, with NCCL and with gloo. It keeps the last 2,000 of them
 (TORCH_FR_BUFFER_SIZE), which costs about 3 µs each. Nothing is read before the service asks for it.
@@ -11,13 +11,13 @@ from typing import Any
 
 MOST_GROUPS = 16
 _SHOWN, _LONGEST_NAME = 8, 64
-_DEFAULT = "default_pg"  # several other groups may share a description
+_DEFAULT = "default_pg"  # the only description that always belongs to a single group
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # for gloo and others, and for NCCL
 
 
 @dataclass(frozen=True)
 class Collective:
-    """The last collective operation that this process has begun in a process group."""
+    """A collective operation that this process has begun in a process group."""
 
     group: str
     number: int
@@ -30,7 +30,10 @@ class Collective:
 
 
 def last() -> list[Collective]:
-    """Return the last operation in each process group, the latest first; none without the recorder."""
+    """Return the last operation in each of up to MOST_GROUPS process groups, the latest first.
+
+    The list is empty without the recorder.
+    """
     newest: dict[str, Collective] = {}
     for each in reversed(_recorded()):
         newest.setdefault(each.group, each)
@@ -38,7 +41,7 @@ def last() -> list[Collective]:
 
 
 def lines() -> str:
-    """Return the last operations of all groups for a log, the latest last."""
+    """Return the last few operations in any group as lines for a log, the latest last."""
     return "".join(
         f"  {each.group} #{each.number} {each.operation} {each.sizes}{'' if each.done else ', not done'}\n"
         for each in _recorded()[-_SHOWN:]
@@ -55,7 +58,7 @@ def _recorded() -> list[Collective]:
             found += [
                 (int(each["time_created_ns"]), _collective(each)) for each in entries if not each["is_p2p"]
             ]
-        except Exception:  # noqa: S112  # its format may differ in other versions
+        except Exception:  # noqa: S112  # the dump's format may differ in other versions
             continue
     return [each for _, each in sorted(found, key=lambda pair: pair[0])]
 

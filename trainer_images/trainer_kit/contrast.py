@@ -38,15 +38,15 @@ def gathered(rows: Tensor) -> Tensor:
 def info_nce(
     queries: Tensor, keys: Tensor, negatives: Tensor | None = None, *, temperature: float = 0.1
 ) -> Tensor:
-    """Return the mean loss of this rank's queries, of shape (rows, width).
+    """Return the mean loss of this rank's queries.
 
-    The positive of each query is the same row of `keys`. Without `negatives`, the negatives of a query are
-    all other keys of all ranks. `negatives`, of shape (any, width), replace them: they get no gradients, and
-    nothing is exchanged. Rows are normalized first.
+    `queries` and `keys` have the shape (rows, width). The positive of each query is the same row of `keys`.
+    Without `negatives`, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any,
+    width), replace them: they get no gradients, and nothing is exchanged. Rows are normalized first.
 
     If each rank computes the gradients of this loss, and `group.wrap` averages them, they equal the gradients
-    of one process with all examples. Raises ValueError for shapes that differ, and for a temperature that is
-    not positive.
+    of one process with all examples. Raises ValueError if the shapes of `queries` and `keys` differ or do not
+    have two dimensions, or if the temperature is not positive.
     """
     if queries.shape != keys.shape or queries.dim() != 2:
         raise ValueError(
@@ -67,7 +67,7 @@ def info_nce(
 
 
 class Queue(nn.Module):
-    """The newest keys of all ranks. Every rank has the same ones, and they are part of the module's state."""
+    """The newest keys of all ranks. Every rank has the same keys, and they are part of the module's state."""
 
     def __init__(self, size: int, width: int) -> None:
         """Begin with `size` random keys. They are the same in all ranks if the ranks have the same seed."""
@@ -83,7 +83,7 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def put(self, keys: Tensor) -> None:
-        """Replace the oldest keys by the new keys of all ranks. Every rank must call this.
+        """Replace the oldest keys with the new keys of all ranks. Every rank must call this.
 
         Raises ValueError if there are more new keys than the queue holds.
         """
@@ -98,9 +98,9 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` towards the parameters of `fast`; `momentum` is the share that stays.
+    """Move the parameters of `slow` towards those of `fast`, and copy the buffers of `fast` to `slow`.
 
-    The buffers of `fast` are copied.
+    `momentum` is the weight of the old parameters of `slow`.
     """
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)

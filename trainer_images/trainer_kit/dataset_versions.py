@@ -1,7 +1,7 @@
-"""Versions of datasets in storage, where the service finds them: `versionedDatasets/<dataset id>/<version>/`.
+"""Publishes versions of datasets where the service finds them: `versionedDatasets/<dataset id>/<version>/`.
 
-A version is the hash of its files, so the same data always has the same version. A file of hashes is beside
-the data. `staging` compares the files that it brings to the ranks with these hashes.
+The name of a version is the hash of its files, so the same data always has the same version. A file of hashes
+is beside the data. `staging` compares the files that it brings to the ranks with these hashes.
 """
 
 import hashlib
@@ -25,9 +25,9 @@ class DatasetVersion(NamedTuple):
 
 
 def publish(files: Mapping[str, bytes], storage_uri: str, dataset_id: str) -> DatasetVersion:
-    """Write the files, given by name, as a version of a dataset unless it is already complete.
+    """Write the files as a version of a dataset, unless storage has all of them. Return the version.
 
-    Return the version.
+    `files` has the content of each file by name.
     """
     version = _hash_of(files)
     uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
@@ -43,7 +43,7 @@ def _hash_of(files: Mapping[str, bytes]) -> str:
 
 
 def _absolute(uri: str) -> str:
-    """Return `uri` without a trailing slash. Make a path absolute, since other programs read it elsewhere."""
+    """Return `uri` without a trailing slash. Make a path absolute, so that it is valid in any folder."""
     return uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
 
 

@@ -1,4 +1,7 @@
-"""Typed values of environment variables. Every error names the variable and its allowed values."""
+"""Typed values of environment variables.
+
+An error names the variable. If the value is invalid, the error also states the allowed values.
+"""
 
 import json
 import math
@@ -114,7 +117,7 @@ def free_parameters() -> dict[str, str]:
         values = None
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
         raise ParameterError(
-            f"{FREE_PARAMETERS} must be a JSON object of texts by name, but is {reprlib.repr(given)}"
+            f"{FREE_PARAMETERS} must be a JSON object whose values are strings, but is {reprlib.repr(given)}"
         )
     return values
 

@@ -38,16 +38,16 @@ class ArtifactError(TrainingError):
 
 
 class DamagedError(TrainingError):
-    """A checkpoint differs from its written content."""
+    """A checkpoint is incomplete, or differs from what was written."""
 
 
 class UnfitError(TrainingError):
-    """A complete checkpoint does not match the model or optimizer of the training code."""
+    """A complete checkpoint does not match the state of the training, such as its model or optimizer."""
 
 
 class UntrustedTypeError(TrainingError):
-    """A checkpoint contains an object of a type that may run code when it is loaded."""
+    """A checkpoint, or a state to be saved, contains an object of a type that may run code when loaded."""
 
 
 class SupersededError(TrainingError):
-    """A later attempt of the same job has started, so this one must stop."""
+    """A later attempt of the same job, or a later start of this attempt, has begun, so this run must stop."""

@@ -1,6 +1,6 @@
 """The hooks of DistributedDataParallel that average gradients, and count the bytes that they send.
 
-Without compression no hook is registered, so the library sums in its own way.
+Without compression, no hook is registered, and DistributedDataParallel averages in its own way.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ Average = torch.futures.Future[Tensor]
 
 
 def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
-    """Register the hook of the compression, and count the bytes that are sent.
+    """Register the hook of the compression, if there is one, and count the bytes that are sent.
 
-    This is the only place for hooks.
+    A replica can have only one hook.
     """
     if averaging.compression is Compression.NONE:
         _count_without_hook(replica)
@@ -35,13 +35,13 @@ def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
 
 
 class _Hook:
-    """Sends gradients in fewer bits."""
+    """Averages gradients as numbers of fewer bits."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
-    # PyTorch refuses its own hook for bf16, by the name of the function, if there is no NCCL, although gloo
-    # sums bf16.
+    # Without NCCL, PyTorch refuses its own hook for bf16, which it knows by the name of the function,
+    # although gloo can sum bf16.
     def average(
         self,
         _: object,
@@ -84,7 +84,7 @@ class LowRank(_Hook):
         return averaging
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this process. `fits` is the same in all processes."""
+        """Return the state of this process. The entry `fits` is the same in all processes."""
         return {
             "fits": self._fits(),
             "iterations": self._state.iter,

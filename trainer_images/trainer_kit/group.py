@@ -26,8 +26,9 @@ class Place:
     rank: int
     size: int
     local_rank: int
-    """The number (from 0) of this process among the processes on its machine."""
+    """The number (from 0) of this process in its instance."""
     local_size: int
+    """The number of processes of the instance."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -61,10 +62,11 @@ class Group:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
         After a process has computed its gradients, the backward pass waits for the gradients of other
-        processes. This time counts as waiting (`steps`), except on GPUs, where the pass does not wait.
+        processes. This time counts as waiting (`steps`), except on GPUs, where the pass does not wait. In a
+        group of one, `model` itself is returned.
 
-        The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
-        buckets and the compression, by default from the environment (BUCKET_MB, GRADIENT_COMPRESSION).
+        The wrapper shares the parameters of `model`: save `model`, not the wrapper. `averaging` has the size
+        of buckets and the compression, by default from the environment (BUCKET_MB, GRADIENT_COMPRESSION).
         `options` are those of DistributedDataParallel. Logs a warning if the model has batch normalization
         with the statistics of one rank. Raises ParameterError.
         """
@@ -135,7 +137,7 @@ def _note_waiting(grouped: DistributedDataParallel) -> None:
     queue = torch.autograd.Variable._execution_engine.queue_callback
 
     def _begin() -> None:
-        _end()  # the last pass has failed while it waited
+        _end()  # in case the last pass failed while it waited
         waits.append(steps.OF_PROCESS.waiting())
         waits[-1].__enter__()
         queue(_end)

@@ -64,10 +64,11 @@ class GrpcSink:
         rank: int = 0,
         steps: Steps | None = None,
     ) -> None:
-        """`ca` has the authorities of a service with TLS: PEM, a file, or `system`. Empty: no TLS.
+        """Start the thread that sends.
 
-        With `steps`, each report has the position of this process, and a report is sent after each pause even
-        without news.
+        `ca` is the certificate authorities to trust, for a service with TLS: PEM text, the path of a PEM
+        file, or `system` for those that gRPC trusts by default. Empty: no TLS. With `steps`, each report has
+        the position of this process, and reports are sent regularly even without news.
         """
         self._connect = connect or partial(_connect, ca=ca)
         self._address, self._token = address, token
@@ -98,7 +99,7 @@ class GrpcSink:
             self._steps.has_moved()
 
     def close(self) -> None:
-        """Wait for the last call, but not for a service that is away."""
+        """Send the waiting reports. Give up after 3 s, in case the service is away."""
         if self._steps is not None:
             self._steps.end()
         self._closing.set()
@@ -113,7 +114,7 @@ class GrpcSink:
             log.warning("progress is no longer reported", exc_info=True)
 
     def _send_until_closed(self, send: Send) -> bool:
-        """Send reports. Return whether to connect anew and continue; otherwise, reporting has ended."""
+        """Send reports. Return true if the caller should connect anew, and false when reporting has ended."""
         import grpc
 
         pause = _FIRST_PAUSE
@@ -150,8 +151,7 @@ class GrpcSink:
                     return True
             if closing and not (self._metrics or self._artifacts):
                 return False
-            # If the pause without news is shorter, the service wants to hear from this process after that
-            # pause.
+            # If the pause without news is shorter, the service wants the next report after that pause.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
@@ -246,7 +246,9 @@ class GrpcSink:
 def _written_stacks(rank: int) -> str:
     """Write the stacks of all threads to stderr, so that the rank's log keeps them, and return them."""
     found = stacks.of_all_threads()
-    sys.stderr.write(f"rank {rank} is asked where it stands; its threads, innermost call last:\n{found}")
+    sys.stderr.write(
+        f"rank {rank}: the service asked for the stacks of its threads, innermost call last:\n{found}"
+    )
     if operations := collectives.lines():
         sys.stderr.write(f"rank {rank}: its collective operations, the latest last:\n{operations}")
     sys.stderr.flush()
@@ -258,7 +260,7 @@ def _seconds(duration: Any) -> float:
 
 
 def _retry_after(error: Any) -> float:
-    """Return the seconds after which the service wants the call again (google.rpc.RetryInfo), or 0."""
+    """Return the seconds after which the service wants a retry (google.rpc.RetryInfo); 0 if unknown."""
     if not hasattr(error, "trailing_metadata"):
         return 0.0
     try:
@@ -297,7 +299,7 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
 
 
 def _roots(ca: str) -> bytes | None:
-    """Return the authorities as PEM. None: the authorities that gRPC trusts by default."""
+    """Return the certificate authorities as PEM. None: the authorities that gRPC trusts by default."""
     if ca == _SYSTEM_ROOTS:
         return None
     return ca.encode() if ca.startswith(_PEM) else Path(ca).read_bytes()

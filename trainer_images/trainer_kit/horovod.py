@@ -43,7 +43,7 @@ def joined(framework: str = "torch") -> Iterator[None]:
     hvd = importlib.import_module(f"horovod.{framework}")
     hvd.init()
     yield
-    # Only after success, since this waits for the other processes, and some of them are gone after a failure.
+    # Only after success: this waits for the other processes, and after a failure some of them are gone.
     hvd.shutdown()
 
 
@@ -55,7 +55,7 @@ def _meet_at(meeting: Meeting) -> None:
     if rank == 0:
         _serve(meeting)
     await_master(meeting, connect=rank > 0)
-    # Horovod ends the process with SIGABRT if another process does not connect.
+    # Wait here, because Horovod ends the process with SIGABRT if another process does not connect.
     _await_all(meeting, rank, size)
     os.environ.setdefault("HOROVOD_GLOO_IFACE", _interface_towards(meeting))
 

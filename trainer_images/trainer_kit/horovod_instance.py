@@ -1,6 +1,7 @@
 """Starts the processes of one instance of a Horovod group: `python -m trainer_kit.horovod_instance COMMAND…`.
 
-There are HOROVOD_LOCAL_SIZE processes. HOROVOD_RANK is the rank of the first one. Each process gets its own.
+There are HOROVOD_LOCAL_SIZE processes. HOROVOD_RANK is the rank of the first one. Each process gets its own
+rank in this variable.
 """
 
 import asyncio
@@ -58,9 +59,9 @@ async def _start(command: Sequence[str], rank: int, local_rank: int) -> Process:
 
 
 async def _outcome_of(processes: list[Process], received: Sequence[signal.Signals]) -> int:
-    """Wait for all processes. When one fails, end the others, which would wait for it.
+    """Wait for all processes. When one fails, end the others, which would otherwise wait for it.
 
-    After a signal, each process ends by itself: the first one may still save.
+    After a signal, let each process end by itself, because the first one may still be saving.
     """
     failed = 0
     for ended in asyncio.as_completed([process.wait() for process in processes]):

@@ -1,9 +1,9 @@
-"""A wait for the end of a process that serves others."""
+"""Waits for the end of a process that serves other processes."""
 
 import socket
 import time
 
-PAUSE = 0.02  # seconds between two connections to a process that closes each at once
+PAUSE = 0.02  # seconds between two connections, if the process closes each of them at once
 
 
 def await_end(address: str) -> None:

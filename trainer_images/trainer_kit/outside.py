@@ -1,9 +1,9 @@
-"""Lets the service read the stacks of this process from outside, while the process cannot answer by itself.
+"""Lets the service read the stacks of this process from outside, even if the process cannot report them.
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
-GIL. The name of the file has the signals. On the first signal, all threads are written. On the second
-signal, only the main thread is written, since faulthandler writes at most 100 threads, the newest first. The
-service's inspector reads the file.
+GIL. The name of the file contains the numbers of two signals. On the first signal, all threads are written.
+On the second signal, only the main thread is written, because faulthandler writes at most 100 threads, the
+newest first. The service's inspector reads the file.
 """
 
 import faulthandler
@@ -18,7 +18,8 @@ _OFFSETS = 11, 12  # real-time signals that no known library uses
 def answer() -> None:
     """Answer the signals from now on.
 
-    Do nothing if this was called before, or if the system lacks such signals or files in memory.
+    Do nothing if this was called before, if the program uses one of the signals, or if the system lacks such
+    signals or files in memory.
     """
     if _files:
         return

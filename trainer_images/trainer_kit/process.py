@@ -37,8 +37,8 @@ def main(train: Callable[["Group"], object], check: Callable[[], object] | None 
 def run(program: Callable[[], object]) -> NoReturn:
     """Run `program` and end the process.
 
-    The exit code is 0 if `program` returns, 1 if it fails, 143 after SIGTERM and 130 after SIGINT. A
-    TrainingError is printed in one line, any other exception with its traceback.
+    The exit code is 0 if `program` returns, its own if it calls `sys.exit`, 1 if it fails, 143 after SIGTERM
+    and 130 after SIGINT. A TrainingError is printed in one line, any other exception with its traceback.
     """
     _use_line_buffering()
     try:
@@ -92,7 +92,7 @@ def _print_error(text: str) -> None:
 
 
 def _use_line_buffering() -> None:
-    """Flush each line, since the process may be killed at any moment."""
+    """Flush each line, because the process may be killed at any moment."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
@@ -101,8 +101,8 @@ def _use_line_buffering() -> None:
 def _end(code: int) -> NoReturn:
     """End the process without the interpreter's shutdown.
 
-    During that, a process that has used gloo sometimes dies by SIGABRT ("terminate called without an active
-    exception"), which a launcher takes for a failure.
+    During the shutdown, a process that has used gloo sometimes dies by SIGABRT ("terminate called without an
+    active exception"), which a launcher takes for a failure.
     """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not change the result

@@ -17,7 +17,7 @@ _MOST_PROCESSES = 100_000
 
 
 class Reporter:
-    """Collects progress and passes it to a sink. A step is also a sign of life of this process (`steps`).
+    """Collects progress and passes it to a sink. Each step also counts as a sign of life (`steps`).
 
     The series `step_seconds` and `waiting_seconds` are about this process, the master. Both series begin
     once this process has waited for others.
@@ -29,7 +29,7 @@ class Reporter:
         self._known = Progress()
 
     def lead(self) -> None:
-        """Report for the group from now on, since the group's master is lost."""
+        """Report for the group from now on, because the group's master is lost."""
         self._sink = self._of_leader
 
     def report(
@@ -76,11 +76,11 @@ class Reporter:
 
 @contextmanager
 def reporting(group: "Group") -> Iterator[Reporter]:
-    """Yield a reporter for one training run, which is the block.
+    """Yield a reporter for one training run, which takes place in the block.
 
-    Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports its
-    position, so the service notices a rank that does not arrive (`steps`). From then on, the process can also
-    be inspected from outside (`outside`).
+    Only the master's progress, metrics and artifacts are sent. If reports are sent by calls, every rank
+    reports its position, so the service notices a rank that falls behind (`steps`). From the start of the
+    block on, the process can also be inspected from outside (`outside`).
     """
     outside.answer()
     sink = _sink(_process_of(group.rank))

@@ -32,8 +32,8 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
     await_master(meeting, connect=rank > 0)
 
     def join() -> None:
-        # The address is passed in the environment, since under torchrun the launcher holds the meeting's
-        # port.
+        # Pass the address in the environment: under torchrun, the launcher listens at the meeting's port, and
+        # PyTorch then connects to it instead of listening itself.
         os.environ["MASTER_PORT"] = str(meeting.port)
         timeout = timedelta(seconds=meeting.timeout)
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout)

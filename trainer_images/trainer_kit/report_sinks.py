@@ -1,7 +1,7 @@
 """The content of reports, and the sinks that take them.
 
-A report is sent to the service if possible (`grpc_sink`). Otherwise it is printed to stdout as a marker and a
-JSON object with optional keys:
+A report is sent to the service if REPORT_ADDRESS and REPORT_TOKEN are set and gRPC is installed
+(`grpc_sink`). Otherwise, it is printed to stdout as a marker and a JSON object with optional keys:
 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
@@ -109,7 +109,7 @@ class NullSink:
 
 
 def _number(value: float) -> float | str:
-    """Return the value, or the text that stands for it in JSON: "NaN", "Infinity" or "-Infinity"."""
+    """Return the value, or the string that stands for it in JSON: "NaN", "Infinity" or "-Infinity"."""
     if math.isfinite(value):
         return float(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # seconds; after a longer time without a look, the main thread may have come just now
+_BETWEEN_LOOKS = 2.0  # seconds; if no look was that recent, the main thread may have arrived just now
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Steps:
         self._moved = self._clock()
 
     def step(self, number: int) -> None:
-        """Record that this many steps are done. A number that was recorded before changes nothing.
+        """Record that `number` steps are done. The same number as in the last call changes nothing.
 
         A step after the end belongs to another training run in this process.
         """
@@ -119,8 +119,8 @@ class Steps:
     def seen_at(self, place: int) -> None:
         """Record the place of the main thread, as a number.
 
-        The thread that reads the signs looks each second. The main thread may have arrived at the place
-        right after the last look, or after a later step.
+        The thread that reads the signs calls this about once a second. The main thread may have arrived at
+        the place right after the last call, or after a later step.
         """
         now = self._clock()
         if place != self._place:

@@ -14,8 +14,8 @@ class Sent:
 
     def of_steps(self, step: int) -> float | None:
         """Return the bytes of a step, on average since the last call; None if none were sent."""
-        # After a restore, or in another training run of this process, the difference is not the number of
-        # these steps.
+        # After a restore, or in another training run of this process, the difference of the two numbers is
+        # not the number of steps since the last call.
         steps = step - self._step if step - self._step > 0 and self._step else 1
         sent, self._bytes, self._step = self._bytes, 0.0, step
         return sent / steps or None

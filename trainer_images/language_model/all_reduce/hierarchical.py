@@ -1,8 +1,8 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
-It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the
-slow links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back
-along a binomial tree. Alternatively, as in the paper, it goes in chunks around a ring. With the ring, no
+It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
+links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back along a
+binomial tree. Alternatively, as in the paper's rings, it goes in chunks from neighbour to neighbour. Then no
 process sends more than twice the tensor's size within the node.
 """
 
@@ -16,8 +16,8 @@ from language_model.all_reduce.wire import Wire
 def all_reduce(tensor: Tensor, wire: Wire, node_size: int, *, has_rings: bool = False) -> None:
     """Sum a contiguous tensor over all processes of the wire, in place.
 
-    A node has `node_size` consecutive processes. The last node may be smaller. With `has_rings`, the
-    processes of a node form a ring, not a tree.
+    A node has `node_size` consecutive processes. The last node may be smaller. With `has_rings`, the tensor
+    goes from neighbour to neighbour in a node, not along a tree.
     """
     flat = tensor.view(-1)
     leaders = range(0, wire.size, node_size)
@@ -48,9 +48,9 @@ def _broadcast(tensor: Tensor, wire: Wire) -> None:
 
 
 def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
-    """Compute the sum in rank 0 of the wire, along a ring.
+    """Compute the sum in rank 0 of the wire: chunks go from the last rank to rank 0, through all others.
 
-    While one chunk is passed on, the next one arrives.
+    While a rank sends a chunk, its neighbour sends the next one.
     """
     chunks = tensor.tensor_split(wire.size)
     received = torch.empty_like(chunks[0])

@@ -57,7 +57,10 @@ def ring(size: int) -> Traffic:
 
 
 def halving_doubling(rank: int, size: int) -> Traffic:
-    """Return the traffic after Thakur et al. 2005, section 4, with a fold if `size` is not a power of two."""
+    """Return the traffic of recursive halving and doubling (Thakur et al. 2005, section 4).
+
+    If `size` is not a power of two, some processes first send their tensor to a neighbour.
+    """
     core = 1 << (size.bit_length() - 1)
     folded = size - core
     if rank < 2 * folded and rank % 2 == 0:
@@ -67,7 +70,7 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 
 
 def binary_blocks(rank: int, size: int) -> Traffic:
-    """Return the traffic after Rabenseifner and Träff 2004: halving and doubling within each block.
+    """Return the traffic of halving and doubling within blocks (Rabenseifner and Träff 2004).
 
     A process sends its part to the next larger block, too. If this block is k times larger, the part is sent
     in k messages. The process then sends the sum of its part to one process of the next smaller block.
@@ -105,13 +108,13 @@ def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def torus(size: int, columns: int) -> Traffic:
-    """Return the traffic after Mikami et al. 2018: a ring along the row, and one along the column."""
+    """Return the traffic of a ring along the row, and of one along the column (Mikami et al. 2018)."""
     row, column = ring(columns), ring(size // columns)
     return Traffic(row.share + column.share / columns, row.messages + column.messages)
 
 
 def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. A prime number has a single row."""
+    """Return the number of columns of the grid with the fewest steps. For a prime number, it has one row."""
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows
 

@@ -18,7 +18,8 @@ class Topology(StrEnum):
     HIERARCHICAL = "hierarchical"
     """First within nodes by a tree, then between one process of each node."""
     HIERARCHICAL_RING = "hierarchical_ring"
-    """Like `hierarchical`, with a ring instead of a tree within nodes."""
+    """Like `hierarchical`, but within nodes, chunks go from neighbour to neighbour instead of along a
+    tree."""
     TORUS = "torus"
 
 

@@ -1,7 +1,7 @@
 """A binary tree: sums go up to rank 0, and the sum of all goes down.
 
-Each process has at most two children, so no process sends more than 3 S bytes for a tensor of S bytes. A
-tensor passes 2 log2 n other processes in sequence instead of 2 (n - 1).
+Each process has at most two children, so no process sends more than 3 S bytes for a tensor of S bytes. There
+are about 2 log2 n messages in sequence, instead of 2 (n - 1) in a ring.
 """
 
 import torch

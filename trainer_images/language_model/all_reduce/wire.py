@@ -18,8 +18,8 @@ class Sent:
 class Wire:
     """Connects this process to the other processes of a group, or to some of them.
 
-    The connected processes are numbered from 0. Nothing is sent for an empty tensor, since both ends know its
-    size. If a peer is gone, or silent for the group's time-out, torch.distributed raises RuntimeError.
+    The connected processes are numbered from 0. Nothing is sent for an empty tensor, because both ends know
+    its size. If a peer is gone, or silent for the group's time-out, torch.distributed raises RuntimeError.
     """
 
     def __init__(

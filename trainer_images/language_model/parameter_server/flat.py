@@ -1,4 +1,4 @@
-"""The weights of a model as one vector on the host, for sending."""
+"""The weights or the gradients of a model as one vector on the host, for sending."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ def set_weights(model: nn.Module, weights: Tensor) -> None:
 
 
 def set_gradient(model: nn.Module, gradient: Tensor) -> None:
-    """Set the gradients of the parameters to parts of `gradient`."""
+    """Set the gradients of the model's parameters to the parts of `gradient`."""
     for parameter, part in parts(model.parameters(), gradient):
         parameter.grad = part.to(parameter)
 

@@ -25,12 +25,12 @@ class History:
         self._recent: deque[Order] = deque(maxlen=len(workers))
         """The last gradients, as many as there are workers.
 
-        These are enough for other servers: a server is behind by at most one gradient of each worker, since
-        workers wait for all servers.
+        These are enough to inform another server: a server is behind by at most one gradient of each worker,
+        because workers wait for all servers.
         """
 
     def note(self, order: Order) -> None:
-        """Note that a gradient is taken."""
+        """Record that a gradient was taken."""
         worker, number = order
         self.count += 1
         self.last[worker] = number
@@ -87,7 +87,10 @@ class Leader:
             self._post.send(server, Message(Kind.TAKE, order))
 
     def welcome(self, server: int, ordered: int) -> None:
-        """Send a server the orders that it has missed. The server or the leader has just taken over."""
+        """Send a server the orders that it has missed: those after the first `ordered`.
+
+        The server or the leader has just taken over.
+        """
         shard = self._roles.shard_of(server)
         self._servers[shard] = server
         for shards in self._have.values():
@@ -119,7 +122,7 @@ class Leader:
             self._post.send(server, Message(Kind.ASK))
 
     def learn(self, shard: int, state: Tensor, traffic: tuple[int, int]) -> None:
-        """Note the state of a shard."""
+        """Record the state of another shard, and the traffic of its server."""
         self.traffic[shard] = traffic
         if self._states is not None:
             self._states[shard] = state

@@ -7,23 +7,23 @@ from torch import Tensor
 
 
 class Kind(IntEnum):
-    """The kinds of messages, with their numbers and their tensor.
+    """The kinds of messages. Each documents its numbers (in parentheses) and its tensor.
 
     The gradients of a worker are numbered from 1.
     """
 
     GRADIENT = 0
-    """Worker to server: (gradient's number), the shard's gradient and the loss. Number 0 has no tensor: the
-    worker lacks its first weights."""
+    """Worker to server: (gradient's number), the shard's gradient and the loss. Number 0 has no tensor: it
+    asks for the worker's first weights."""
     WEIGHTS = 1
     """Server to worker: (number of its last gradient, version, share of the batch), the shard's weights for
-    the next one. Share -1 is the worker's own."""
+    the next gradient. Share -1 stands for the worker's own next batch."""
     HAVE = 2
     """Server to leader: (worker, gradient's number, bytes sent, bytes received). The gradient has arrived."""
     TAKE = 3
     """Leader to server: (worker, gradient's number). The gradient is the next to take."""
     COPY = 4
-    """Server to its standby: (worker, gradient's number), the gradient that it takes next."""
+    """Server to its standby: (worker, gradient's number), the gradient that the server takes next."""
     COPIED = 5
     """Standby to its server: the standby has taken the copy."""
     HERE = 6

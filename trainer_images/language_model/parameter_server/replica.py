@@ -61,14 +61,14 @@ class Replica:
         """Whether this process answers workers: it is a server, or has taken over from one."""
         self._lost: set[int] = set()
         self._finished: set[int] = set()
-        """The peers that have said farewell."""
+        """The peers that have sent BYE."""
         self._early: list[tuple[int, Message]] = []
         """Messages to a standby that has not taken over yet: senders may notice the loss of the server
         first."""
         self._arrived: dict[int, Gradient] = {}
         """The gradients that are not ordered yet, by worker."""
         self._orders: deque[Order | None] = deque()
-        """The gradients to take. None is the leader's wish for the state."""
+        """The gradients to take. None is the leader's request for the state."""
         self._copied: deque[Gradient] = deque()
         """The gradients whose copies were sent to the standby. They are taken here once the standby has taken
         them."""
@@ -76,7 +76,7 @@ class Replica:
         """The number of copied gradients that the standby has taken."""
         self._history = History(roles.workers)
         self._answers: dict[int, Message] = {}
-        """The last weights for each worker, for the time after a take-over."""
+        """The last weights for each worker, which a standby sends if it takes over."""
         self.updates: deque[Update] = deque()
         """The last updates, for the caller to remove."""
         self.leader: Leader | None = None
@@ -96,7 +96,7 @@ class Replica:
 
     @property
     def has_finished(self) -> bool:
-        """Whether no peer needs this process. The leader needs the other servers until it says farewell."""
+        """Whether no peer needs this process. The leader needs the other servers until it sends BYE."""
         if self.leader is not None:
             return self.has_ended and {*self._roles.workers} <= self._lost | self._finished
         return self.leading in self._finished or (self.shard in self._finished and not self._serves)
@@ -184,7 +184,7 @@ class Replica:
                 if gradient is None or gradient.order != order:
                     if worker in self._lost:
                         raise GroupError(
-                            f"worker {worker} is gone, and so is a server that alone had its gradient"
+                            f"worker {worker} is gone, and so is the only server that had its gradient"
                         )
                     return
                 del self._arrived[worker]

@@ -33,7 +33,7 @@ class Update:
     number: int
     """The number of the update, from 1."""
     loss: float
-    """The mean loss of the workers."""
+    """The mean of the losses that came with the update's gradients."""
     staleness: tuple[int, ...]
     """The staleness of each gradient of the update."""
 
@@ -129,7 +129,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return the share that the fewest workers compute; None if no share is left or may be repeated."""
+        """Return the share that the fewest workers compute; None if idle workers have to wait."""
         done = {push.worker for push in self._pushes}
         copies = Counter(share for version, share in self._shares.values() if version == self.version)
         left = [share for share in range(self.rule.gradients) if share not in done]

@@ -1,7 +1,7 @@
-"""The gradients that a parameter server waits for before an update. This module does not need PyTorch.
+"""Rules for the gradients that a parameter server waits for before an update.
 
-The staleness of a gradient is the number of updates between the weights from which it was computed and the
-weights to which it is applied.
+This module does not need PyTorch. The staleness of a gradient is the number of updates between the weights
+from which it was computed and the weights to which it is applied.
 """
 
 import math
@@ -17,7 +17,7 @@ COMPENSATION = 0.04
 
 
 class Synchrony(StrEnum):
-    """The number of steps that workers may run ahead of each other."""
+    """The way in which a parameter server waits for its workers."""
 
     SYNCHRONOUS = "synchronous"
     """An update takes one gradient from each worker, and all workers wait for it."""

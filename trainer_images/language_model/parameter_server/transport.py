@@ -1,6 +1,7 @@
 """Delivers messages between processes over gloo, and notices the loss of each peer independently.
 
-A thread per peer receives. The connections of gloo fail one by one, so a dead peer disturbs no other.
+One thread for each peer receives messages. The connections of gloo fail independently, so the connections to
+other peers stay when a peer dies.
 """
 
 import queue
@@ -86,7 +87,7 @@ class Mailbox:
         self.sent[message.kind] += _size_of(header, message.tensor)
 
     def next(self) -> tuple[int, Message | None]:
-        """Return the next message with its sender; None in place of one from a lost peer.
+        """Return the next message with its sender. If a peer is lost, return the peer and None.
 
         Raises GroupError if all peers are silent for too long.
         """
@@ -101,12 +102,12 @@ class Mailbox:
         return peer, message
 
     def leave(self, first: int | None = None) -> None:
-        """Say farewell to all peers, and to `first` before all others."""
+        """Send BYE to all peers, and to `first` before all others."""
         for peer in sorted(self._peers, key=lambda peer: peer != first):
             self.send(peer, Message(Kind.BYE))
 
     def close(self, first: int | None = None) -> None:
-        """Say farewell to all peers, and wait until each has said farewell or is lost."""
+        """Send BYE to all peers, to `first` before all others. Wait until each has sent BYE or is lost."""
         self.leave(first)
         while self._open:
             self.next()

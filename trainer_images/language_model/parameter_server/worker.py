@@ -35,10 +35,10 @@ class Worker:
         self._gradients: tuple[Tensor | None, ...] = (None,) * roles.servers
         """The last gradient by shard, each with the loss. It is sent again to a standby that may lack it."""
         self._weights: dict[int, Message] = {}
-        """The weights that have come since."""
+        """The weights that have come since the last gradient, by shard."""
 
     def push(self, gradient: Tensor, loss: float) -> None:
-        """Send a gradient and its loss for the last weights."""
+        """Send a gradient, computed from the last weights, and its loss."""
         self._number += 1
         self._weights.clear()
         end = gradient.new_tensor([loss])

@@ -38,12 +38,12 @@ def kept(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job into `state`, and save checkpoints of it during the block.
 
-    `group` is one of `groups`. `state` has all that changes during training and is the same in all processes:
-    arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and plain values.
-    Replace its entries as often as you like. `own` has the values that differ between the processes; they are
-    sent to rank 0, so they should be small. The state of each process's random generators is also kept: of
-    Python, of NumPy, and of PyTorch if it is in use. `before_save` is called in all processes after the same
-    step, right before they save. Every process of the group must call this.
+    `group` is one of `groups`. `state` has everything that changes during training and is the same in all
+    processes: arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and
+    plain values. Training code may replace its entries. `own` has the values that differ between the
+    processes; they are sent to rank 0, so they should be small. The state of each process's random generators
+    is also kept: of Python, of NumPy, and of PyTorch if it has been imported. `before_save` is called in all
+    processes after the same step, right before they save. Every process of the group must call this.
 
     A rank that did not exist when the checkpoint was saved keeps its own values and generators.
 
@@ -62,7 +62,7 @@ def kept(
 
 
 class ArraysForm:
-    """The form of a state that rank 0 has as a whole; see Form."""
+    """Saves and restores a state that rank 0 has as a whole; see Form."""
 
     def __init__(self, group: Exchange, run: Kept, state: dict[str, Any], own: dict[str, Any]) -> None:
         self._group = group
@@ -71,7 +71,7 @@ class ArraysForm:
         self._own = own
 
     def copy(self) -> tuple[Any, list[tree.Array]]:
-        """Return a copy of the common state and of all own states; in ranks other than 0, nothing."""
+        """Return a copy of the common state and of each process's own state in rank 0; nothing elsewhere."""
         of_each = self._group.all({"random": random_state.current(), "own": self._own})
         if not self._group.is_first:
             return None, []
@@ -80,7 +80,7 @@ class ArraysForm:
     def write(
         self, copy: tuple[Any, list[tree.Array]], folder: CheckpointFolder, checkpoint: Checkpoint
     ) -> list[dict[str, Part]]:
-        """In rank 0, write the parts."""
+        """Write the parts, in rank 0, and return them in a list of one."""
         values, arrays = copy
         text = json.dumps({"values": values, "arrays": len(arrays)}).encode()
         path = folder.path_of(checkpoint)
@@ -131,7 +131,7 @@ def _write(folder: CheckpointFolder, path: str, write: Callable[[Any], object]) 
 
 def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) -> dict[str, Any]:
     if manifest.parts.keys() != {VALUES, ARRAYS}:
-        raise DamagedError(f"its manifest has other parts than {VALUES} and {ARRAYS}")
+        raise DamagedError(f"the parts in its manifest are not {VALUES} and {ARRAYS}")
     path = folder.path_of(checkpoint)
     with storage_errors(path):
         text = folder.filesystem.cat_file(f"{path}/{VALUES}")
@@ -149,7 +149,7 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
 
 
 def _is_of_training(content: object) -> bool:
-    """Return whether the content has the form that this module writes. Another job may have written it."""
+    """Return whether the content has the form that this module writes: another job may have written it."""
     match content:
         case {"kept": {"steps": int(steps), "values": dict()}, "state": dict(), "of_each": list(of_each)}:
             return steps >= 0 and all(
@@ -163,7 +163,7 @@ def _is_of_training(content: object) -> bool:
 
 @contextmanager
 def _messages_printed() -> Iterator[None]:
-    """Print messages of the kit during the block, unless the program configures their output itself."""
+    """Print the kit's INFO messages during the block, unless the program has enabled them itself."""
     log = logging.getLogger("trainer_kit")
     if log.isEnabledFor(logging.INFO):
         yield

@@ -38,7 +38,7 @@ class Exchange(ABC):
         return [outcome.value() for outcome in self.all(_Outcome.of(action))]
 
     def by_first(self, action: Callable[[], T]) -> T:
-        """Run `action` in rank 0 only, and return its result or raise its error in every process."""
+        """Run `action` in rank 0 only, and return its result or raise its TrainingError in every process."""
         return self.all(_Outcome.of(action) if self.is_first else None)[0].value()  # type: ignore[union-attr]
 
 
@@ -57,7 +57,7 @@ class Alone(Exchange):
 class _Outcome(Generic[T]):
     """The result or TrainingError of an action.
 
-    Other exceptions are not passed on, since not all can be sent to a process.
+    Other exceptions are not passed on, because some of them cannot be sent to another process.
     """
 
     result: T | None = None

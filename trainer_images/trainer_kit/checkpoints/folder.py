@@ -109,7 +109,10 @@ class CheckpointFolder:
         return Manifest.from_json(text)
 
     def check_part(self, checkpoint: Checkpoint, name: str, expected: Part) -> None:
-        """Read a part, and compare it with its entry in the manifest. Raises DamagedError if they differ."""
+        """Read a part, and compare it with its entry in the manifest.
+
+        Raises DamagedError if the part is missing or differs.
+        """
         digest, size = hashlib.sha256(), 0
         with storage_errors(self.uri):
             try:
@@ -131,12 +134,12 @@ class CheckpointFolder:
     def tidy(self, run: Run, keep: int, unusable: Collection[Checkpoint] = ()) -> None:
         """Keep the newest `keep` checkpoints that are not in `unusable`, and remove all others.
 
-        Leftovers of earlier runs are removed, too.
+        Parts of unpublished checkpoints and the fences of earlier runs are removed, too.
 
-        Call this only after `publish` has returned, since until then the older checkpoints are the only ones.
-        Raises SupersededError, and removes nothing, if a later run has started, since that run may be
-        reading. A single listing shows both the checkpoints and the runs: a run that starts after it finds
-        the newest checkpoint in place.
+        Call this only after `publish` has returned: until then, there are only the older checkpoints. If a
+        later run has started, this raises SupersededError and removes nothing, because that run may be
+        reading. One listing shows both the checkpoints and the runs. So a run that starts after this listing
+        finds the newest checkpoint in place.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]
@@ -149,7 +152,10 @@ class CheckpointFolder:
             self._remove_leftovers(listing, run)
 
     def remove_leftovers(self, run: Run) -> None:
-        """Remove unpublished parts of earlier runs, like `tidy`."""
+        """Remove the parts of unpublished checkpoints and the fences of earlier runs.
+
+        Raises SupersededError, and removes nothing, if a later run has started.
+        """
         listing = self.check_not_superseded(run)
         with storage_errors(self.uri):
             self._remove_leftovers(listing, run)

@@ -1,4 +1,4 @@
-"""The end of a process that saves nothing itself, but that another process needs for its last checkpoint."""
+"""Ends a process that saves nothing itself, but that the leader needs to save the last checkpoint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,10 @@ from trainer_kit.termination import Terminated
 
 @contextmanager
 def ending_with_leader() -> Iterator[None]:
-    """Defer SIGTERM, since the leader needs this process for its last checkpoint.
+    """Defer SIGTERM during the block, because the leader needs this process for its last checkpoint.
 
-    After the checkpoint, the leader lets this process end.
+    After the checkpoint, the leader lets this process end: the block returns, or raises GroupError. Raises
+    Terminated then if SIGTERM has arrived. Without CHECKPOINT_URI, SIGTERM is not deferred.
     """
     settings = Settings.from_environment()
     if settings.uri is None:

@@ -22,16 +22,16 @@ class Form(Protocol[S]):
         ...
 
     def write(self, copy: S, folder: CheckpointFolder, checkpoint: Checkpoint) -> list[dict[str, Part]]:
-        """Write the parts, and return the parts of each process by name. Runs in a thread of its own."""
+        """Write the parts. Return the parts of each process by name. This runs in a separate thread."""
         ...
 
     def opened(
         self, folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest
     ) -> Callable[[], None]:
-        """Read the contents of the parts, and return a function that restores the state from them.
+        """Open the checkpoint, and return a function that restores the state from it.
 
         Every process calls this method and the returned function. Raises DamagedError in all processes, and
-        UntrustedTypeError. The function raises UnfitError if the state differs from the saved one. Its
-        content is then undefined.
+        UntrustedTypeError. The function raises UnfitError if the saved state does not match the present one.
+        The content of the present state is then undefined.
         """
         ...

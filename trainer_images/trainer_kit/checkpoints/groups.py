@@ -1,7 +1,7 @@
-"""The groups of the frameworks, as `arrays.kept` needs them: each lets its processes exchange values.
+"""The groups of the frameworks for `arrays.kept`: a group lets its processes exchange values.
 
-A group only needs a sum of arrays over its processes. So it works with any framework that averages gradients:
-pass its own function to `Summing`.
+A group needs only a function that sums arrays over its processes. So `arrays.kept` works with any framework
+that averages gradients: pass the framework's function to `Summing`.
 """
 
 import importlib
@@ -18,13 +18,14 @@ T = TypeVar("T")
 Integers = NDArray[np.int32]
 
 _WORDS = 64
-"""The least number of integers in a sum. JAX compiles a program for each length, so there should be few."""
+"""The minimum number of integers with which `all` sends a value. Larger numbers are powers of two, because
+JAX compiles a program for each length."""
 
 
 class Summing(Exchange):
-    """An exchange through sums: each process adds zeros at the places of others.
+    """An exchange through sums: each process adds zeros at the places of the other processes.
 
-    `total` returns the sum of an array of 32 bit integers over all processes, exactly.
+    `total` returns the exact sum of an array of 32-bit integers over all processes.
     """
 
     def __init__(self, rank: int, size: int, total: Callable[[Integers], Integers]) -> None:
@@ -45,8 +46,8 @@ class Summing(Exchange):
         own = np.zeros(4 * room, np.uint8)
         own[: len(content)] = np.frombuffer(content, np.uint8)
         rows = self._rows(own.view(np.int32)).view(np.uint8)
-        # The data is from processes of this training, which could run any code anyway. No storage is
-        # involved.
+        # The data comes directly from processes of this training, not from storage. They could run any code
+        # anyway.
         return [pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]  # noqa: S301
 
     def _rows(self, own: Integers) -> Integers:
@@ -76,7 +77,7 @@ def mpi(world: Any) -> Exchange:
 
 
 def horovod(framework: str = "torch") -> Exchange:
-    """Return the group of Horovod on PyTorch, or on `tensorflow`, after its initialization."""
+    """Return the group of Horovod for `framework`, "torch" or "tensorflow". Call this after hvd.init()."""
     hvd = importlib.import_module(f"horovod.{framework}")
     tensors = importlib.import_module(framework)
     tensor = tensors.from_numpy if framework == "torch" else tensors.constant
@@ -89,7 +90,7 @@ def horovod(framework: str = "torch") -> Exchange:
 
 
 def jax() -> Exchange:
-    """Return the group of all processes of JAX, after jax.distributed.initialize."""
+    """Return the group of all processes of JAX. Call this after jax.distributed.initialize()."""
     import jax
     from jax.experimental import multihost_utils
 

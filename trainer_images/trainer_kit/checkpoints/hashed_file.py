@@ -8,7 +8,7 @@ from trainer_kit.checkpoints.manifest import Part
 
 
 class HashedFile(io.RawIOBase):
-    """Passes the written data on to another file."""
+    """Passes the written data on to another file, and hashes it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -16,7 +16,7 @@ class HashedFile(io.RawIOBase):
         self._size = 0
 
     def writable(self) -> bool:
-        """Return true, since the file can be written."""
+        """Return true: the file can be written."""
         return True
 
     def write(self, data: Any) -> int:

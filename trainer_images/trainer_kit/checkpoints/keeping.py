@@ -1,4 +1,4 @@
-"""The object of training code with checkpoints, and its use of the parts of this package."""
+"""`Kept`, the object with which training code saves checkpoints. It combines the modules of this package."""
 
 import logging
 import signal
@@ -32,7 +32,7 @@ class Kept:
     def step(self, *, save: bool = False) -> None:  # noqa: ARG002  # here, nothing is saved
         """Count a step, after the optimizer's step. Every process must call this.
 
-        This saves a checkpoint if one is due, or with `save`, such as at the end of an epoch. Raises
+        This saves a checkpoint if one is due, or if `save` is set, for example at the end of an epoch. Raises
         Terminated after the last checkpoint if the group received SIGTERM, SupersededError if a later attempt
         has started, and UntrustedTypeError if the state contains an object that could not be loaded again.
         """
@@ -59,10 +59,10 @@ def kept_in_folder(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job, and save checkpoints during the block.
 
-    Every process of the group must call this. `form` makes the form of the state; its argument is the object
-    that the training code uses. `saving` returns the exchange of the threads that save, or None in a process
-    that writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume` and
-    ParameterError.
+    Every process of the group must call this. `form` returns the Form of the state; its argument is the
+    object that the training code uses. `saving` returns the exchange for the threads that save, or None in a
+    process that writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of
+    `resume`, ParameterError, and at the end the errors of `Kept.step`.
     """
     settings = Settings.from_environment()
     if settings.uri is None:
@@ -112,7 +112,10 @@ class _KeptInFolder(Kept):
         self._saver.wait()
 
     def finish(self) -> None:
-        """Wait for a save in progress, or save once more if the group received SIGTERM."""
+        """Save once more if a checkpoint is due or the group received SIGTERM. Wait until it is saved.
+
+        Raises Terminated and SupersededError, like `step`.
+        """
         self._look()
         self._saver.wait()
 
@@ -140,7 +143,7 @@ class _KeptInFolder(Kept):
     def _save_and_end(self) -> None:
         self._saver.wait()
         newest = self._saver.newest
-        # Rank 0 always knows the newest checkpoint, and the others may not.
+        # Rank 0 always knows the newest checkpoint; other ranks may not know it.
         [is_saved] = self._exchange.highest(newest is not None and newest.step == self.steps)
         if not is_saved:
             self._before_save()

@@ -13,7 +13,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a checkpoint as written."""
+    """The size and hash of one file of a checkpoint."""
 
     size: int
     """The size in bytes."""
@@ -22,10 +22,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The last file of a checkpoint to be written."""
+    """The list of a checkpoint's parts. Its file is the last file of a checkpoint to be written."""
 
     world_size: int
-    """The number of processes that saved it."""
+    """The number of processes that saved the checkpoint."""
     parts: Mapping[str, Part]
 
     @property

@@ -4,7 +4,8 @@
     attempt-0000000002.0001.9f3c61ab.step-000000000120/        the parts of a checkpoint
     attempt-0000000002.0001.9f3c61ab.step-000000000120.json    its manifest, written after all parts
 
-A later run has a greater name. So no run writes files of another run, and checkpoints are ordered by name.
+Each run has its own name, so no run writes files of another run. A later run has a greater name, so the order
+of the names is the order of the checkpoints.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Decides when the next checkpoint is due, and after which steps the processes exchange their decisions."""
+"""Decides when the next checkpoint is due, and after which steps the processes compare their decisions."""
 
 import time
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from collections.abc import Callable
 from trainer_kit.checkpoints.settings import Settings
 
 LOOK_SECONDS = 0.2
-"""The approximate time between two exchanges, which cost under a millisecond each.
+"""The approximate time between two exchanges. An exchange takes less than a millisecond.
 
-The reaction to SIGTERM may be delayed by as much.
+The reaction to SIGTERM may be delayed by this time.
 """
 
 
@@ -30,7 +30,7 @@ class Pace:
     def wants_look(self, step: int) -> bool:
         """Return whether the processes should exchange their values after this step.
 
-        All get the same answer.
+        The answer is the same in all processes.
         """
         return step >= self._next_look
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def current() -> dict[str, Any]:
-    """Return the state of the global generators of Python and NumPy, and of PyTorch if it is in use."""
+    """Return the state of the global generators of Python and NumPy, and of PyTorch if it is imported."""
     state: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state()}
     if torch := sys.modules.get("torch"):
         state["torch"] = torch.get_rng_state()
@@ -17,7 +17,7 @@ def current() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Restore a state from `current`. A GPU that was not in use then keeps its state."""
+    """Restore a state from `current`. A GPU keeps its state if there was no GPU when the state was saved."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch = sys.modules.get("torch")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between retries of storage.
 
-After the last retry, the run fails, since starting anew would lose all progress.
+After the last retry, the run fails, because a run without its checkpoint would lose all progress.
 """
 
 
@@ -28,7 +28,7 @@ class Resumed(NamedTuple):
 
     run: Run
     checkpoint: Checkpoint | None
-    """The restored checkpoint; None if the run begins anew."""
+    """The restored checkpoint; None if the run starts from the beginning."""
     damaged: frozenset[Checkpoint]
 
 

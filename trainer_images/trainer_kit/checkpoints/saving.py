@@ -77,7 +77,7 @@ class Saver:
             self.superseded = error
         except StorageError as error:
             self._failed(checkpoint, str(error))
-        except Exception as error:  # a lost peer or a bug, which the training itself will notice
+        except Exception as error:  # the training itself will notice a lost process or a bug
             self._failed(checkpoint, f"{type(error).__name__}: {error}")
         else:
             self._saved(checkpoint)
@@ -94,7 +94,7 @@ class Saver:
         )
         self._in_doubt = checkpoint
         self._folder.publish(checkpoint, manifest)
-        # This comes before the other processes know: the checkpoint exists even if they are gone.
+        # Record it before the others learn of it: the checkpoint exists even if the other processes are gone.
         self._saved(checkpoint)
         uri = f"{self._folder.uri.rstrip('/')}/{checkpoint}"
         progress.present().artifact(ARTIFACT, uri, kind=ARTIFACT, size=manifest.size)
@@ -135,9 +135,9 @@ class Saver:
             "could not save the checkpoint of step %d (%d in a row; a restart would resume from %s): %s",
             checkpoint.step, self.failures, self._restart_point(), reason,
         )  # fmt: skip
-        with contextlib.suppress(StorageError):  # free the space of the parts, since the disk may be full
+        with contextlib.suppress(StorageError):  # free the space of the parts: the disk may be full
             self._folder.discard(checkpoint)
-            # Storage may still execute the delayed write of the manifest, now without the parts.
+            # Storage may still carry out a delayed write of the manifest, whose parts are now gone.
             self._unusable.add(checkpoint)
 
     def _restart_point(self) -> str:
@@ -148,8 +148,8 @@ class Saver:
 
 
 class Follower(Saver):
-    """Takes part in the copies, while rank 0 alone writes them."""
+    """The saver of the other ranks if only rank 0 writes: they take part in the copy of the state."""
 
     def start(self, step: int) -> None:  # noqa: ARG002  # see Saver
-        """Take part in a copy."""
+        """Take part in the copy of the state."""
         self._form.copy()

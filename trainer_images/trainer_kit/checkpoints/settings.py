@@ -13,7 +13,7 @@ class Settings:
     """The settings of checkpoints."""
 
     uri: str | None
-    """The folder of the job's checkpoints: any fsspec URI, or a plain path. None saves nothing."""
+    """The folder of the job's checkpoints: any fsspec URI, or a plain path. None: nothing is saved."""
     attempt: int
     every_steps: int | None
     """The maximum number of steps between two checkpoints, or None for no limit."""
@@ -24,7 +24,7 @@ class Settings:
     grace: int
     """Seconds from SIGTERM until the process ends, even if it has not saved."""
     weights_only: bool = True
-    """Whether to load only types that run no code. Requests cannot set this."""
+    """Whether to load only types whose loading runs no code. Requests cannot set this."""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -1,5 +1,5 @@
-"""Trees of arrays and plain values as two files: the JSON of the tree, and its arrays in the order in which
-the JSON names them.
+"""Converts trees of arrays and plain values to two files, and back: the tree as JSON, and its arrays in the
+order in which the JSON names them.
 
 Loading runs no code: JSON has only plain values, and arrays are read without pickle. Values of other types
 are refused when they are saved.
@@ -32,7 +32,11 @@ def encode(tree: object) -> tuple[Any, list[Array]]:
 
 
 def decode(values: Any, arrays: list[Array]) -> Any:
-    """Return the tree from the result of `encode`. Raises DamagedError if the values are malformed."""
+    """Return the tree from the result of `encode`.
+
+    Raises DamagedError if the values are malformed, and UnfitError if they contain tensors of PyTorch but
+    this training has not imported PyTorch.
+    """
     try:
         return _decoded(values, arrays)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
@@ -46,7 +50,7 @@ def write_arrays(file: IO[bytes], arrays: Iterable[Array]) -> None:
 
 
 def read_arrays(file: IO[bytes], count: int) -> list[Array]:
-    """Read this number of arrays, and return them. Raises DamagedError."""
+    """Read `count` arrays, and return them. Raises DamagedError if they cannot be read."""
     try:
         return [npy.read_array(file, allow_pickle=False) for _ in range(count)]
     except ValueError as error:
@@ -58,7 +62,7 @@ def put_back(present: Any, saved: Any, place: str) -> Any:
 
     Objects with `load_state_dict` and variables with `assign` get their saved content. Arrays of JAX get
     their present sharding. Named tuples, Counter, OrderedDict and defaultdict keep their type. Raises
-    UnfitError if a shape or length differs.
+    UnfitError if the shape of an array or the length of a list of variables differs.
     """
     if hasattr(present, "load_state_dict"):
         present.load_state_dict(saved)

@@ -51,10 +51,10 @@ async def _ask(instance: int, daemon: Daemon) -> int:
 
 
 def daemon_of(command: Sequence[str]) -> Daemon:
-    """Parse the shell command of mpirun for a remote shell.
+    """Parse the command that mpirun passes to a remote shell.
 
-    The words before the daemon's name set paths on the launcher's machine, which the host replaces by its own
-    paths. If the user's shell is plain sh, the command is in parentheses, after a check for a profile.
+    The words before the daemon's name set paths of the launcher's machine. The host replaces them with its
+    own paths. If the user's shell is plain sh, the command is in parentheses, after a check for a profile.
     """
     words = shlex.split(" ".join(command))
     [index] = [number for number, word in enumerate(words) if Path(word).name == ORTED]

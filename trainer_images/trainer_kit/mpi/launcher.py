@@ -55,7 +55,7 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
     settings = {
         "plm": "rsh",
         "plm_rsh_agent": f"{sys.executable} -m {agent.__name__}",
-        # Start every daemon from here, since hosts have no agents.
+        # Start every daemon from here, because hosts have no agents.
         "plm_rsh_no_tree_spawn": "1",
         # The names of the hosts are artificial, and a look-up could take its full time-out.
         "if_base_do_not_resolve": "1",
@@ -69,7 +69,7 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
             # The instances are on one machine.
             "oob_tcp_if_include": "lo",
             "btl_tcp_if_include": "lo",
-            # Names of shared memory would collide.
+            # Do not use shared memory, because its names would collide between the instances.
             "btl": "self,tcp",
         }
     return [

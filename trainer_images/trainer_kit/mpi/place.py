@@ -21,9 +21,9 @@ class Place:
     instance: int
     """The number of this instance; 0 is the launcher."""
     slots: int
-    """The number of processes per instance."""
+    """The number of processes in each other instance."""
     launcher_slots: int
-    """The number of processes in instance 0; 0 if it only launches."""
+    """The number of processes in instance 0; 0 if it is only the launcher."""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -17,7 +17,7 @@ GRACE_SECONDS = 10.0
 
 
 def find(name: str, command: Sequence[str]) -> str:
-    """Return the path of a program of Open MPI: beside the command, beside our Python, or on the PATH.
+    """Find a program of Open MPI beside the command, beside our Python, or on the PATH. Return its path.
 
     Raises ParameterError if it is not found.
     """
@@ -41,7 +41,7 @@ async def run(program: Sequence[str], environment: Mapping[str, str]) -> int:
     Returns its exit code as shells do: 128 + n for signal n. On cancellation, the program gets SIGTERM, and
     SIGKILL after GRACE_SECONDS.
     """
-    # A separate folder, since instances on one machine would delete each other's session files.
+    # Use a separate folder, because instances on one machine would delete each other's session files.
     with TemporaryDirectory(prefix="mpi-") as scratch:
         process = await asyncio.create_subprocess_exec(
             *program,

@@ -38,7 +38,7 @@ class Kept:
 
     @contextmanager
     def used(self, key: str) -> Iterator[Path]:
-        """Yield the folder of a dataset, which may not exist yet. It stays during the `with` block."""
+        """Yield the folder of a dataset, which may not exist yet. The block protects it from `make_room`."""
         lock = self._lock_of(key)
         lock.touch()
         with _held(lock, fcntl.LOCK_SH):
@@ -50,13 +50,13 @@ class Kept:
     def make_room(self, size: int, key: str) -> None:
         """Remove unused datasets, the least recently used first, until the new dataset fits.
 
-        If other processes of this machine are just bringing the same dataset, their copies do not count,
-        since only one copy stays. Raises DataError if the new dataset does not fit.
+        If other processes of this machine are bringing the same dataset, their copies do not count, because
+        only one copy stays. Raises DataError if the new dataset does not fit.
         """
         if size > self._most:
             raise DataError(
-                f"the dataset has {size:,} bytes, but STAGING_GB allows {self._most:,}: raise it, or use "
-                "DATA_STAGING=none"
+                f"the dataset has {size:,} bytes, but STAGING_GB allows {self._most:,}: raise STAGING_GB, "
+                "or use DATA_STAGING=none"
             )
         with _held(self.folder, fcntl.LOCK_EX):
             kept = {path: _size_of(path) for path in self.folder.iterdir() if path.is_dir()}
@@ -75,12 +75,12 @@ class Kept:
     def filling(self, key: str) -> Iterator[Path]:
         """Yield a new folder, which becomes the dataset at the end of the `with` block if the block succeeds.
 
-        If another process has filled the dataset meanwhile, that one stays instead.
+        If another process has filled the dataset meanwhile, its copy stays instead.
         """
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # meanwhile, no other process looks for remains
+            with _held(self.folder, fcntl.LOCK_EX):  # so no other process looks for leftovers now
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
@@ -95,7 +95,7 @@ class Kept:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
-        """Remove a dataset, or the remains that a killed process has left, unless it is in use.
+        """Remove a dataset, or the leftovers of a killed process, unless the folder is in use.
 
         Return whether it is gone.
         """

@@ -32,7 +32,7 @@ class Peers:
         return torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.group.device)
 
     def room(self, size: int) -> Tensor:
-        """Return a tensor for this many bytes."""
+        """Return an uninitialized tensor of `size` bytes."""
         return torch.empty(size, dtype=torch.uint8, device=self.group.device)
 
     def send(self, content: Tensor, to: int) -> None:

@@ -14,7 +14,8 @@ from trainer_kit.errors import DataError, StorageError
 LEAST, PIECE = 64 << 10, 4 << 20
 """Bytes of the smallest piece, and of the largest. A rank holds about three pieces in memory at a time."""
 _EACH = 4
-"""The number of pieces of each rank. With fewer pieces than ranks, some ranks would have nothing to read."""
+"""The number of pieces for each rank, if they are not smaller than LEAST. With fewer pieces than ranks, some
+ranks would have nothing to read."""
 
 
 class File(NamedTuple):
@@ -42,7 +43,7 @@ def size_of(piece: Piece) -> int:
 
 
 def piece_size(total: int, ranks: int) -> int:
-    """Return the number of bytes of a piece, if this many ranks share `total` bytes."""
+    """Return the number of bytes of a piece, if `ranks` ranks share `total` bytes."""
     return min(PIECE, max(LEAST, -(-total // (_EACH * ranks))))
 
 
@@ -72,7 +73,10 @@ class Source:
     bytes_read: int = 0
 
     def files(self) -> list[File]:
-        """Return all files below the folder by name. Raises DataError if there are none."""
+        """Return all files below the folder, sorted by name.
+
+        Raises DataError if there are none, and StorageError if storage fails or does not know a size.
+        """
         with _naming(self.folder):
             found = self.filesystem.find(self.folder, detail=True)
         root = f"{self.folder}/"
@@ -152,7 +156,7 @@ def write(folder: Path, piece: Piece, content: memoryview) -> None:
 
 
 def files_in(folder: Path) -> Iterator[File]:
-    """Yield the files of a local folder by name."""
+    """Yield all files below a local folder. In each folder, they are sorted by name."""
     for parent, _, names in sorted(os.walk(folder)):
         for name in sorted(names):
             path = Path(parent) / name

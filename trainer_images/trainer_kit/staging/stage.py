@@ -37,7 +37,8 @@ def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None
     bytes that its busiest rank has sent.
 
     Raises DataError if there are no files, if they differ from their hashes or between ranks, or if they do
-    not fit on the disk. Raises StorageError if storage or the disk fails, and GroupError if a rank is lost.
+    not fit on the disk or in STAGING_GB. Raises StorageError if storage or the disk fails, GroupError if a
+    rank is lost, and ParameterError.
     """
     settings = settings or Settings.from_environment()
     if settings.way is Way.NONE:
@@ -55,7 +56,7 @@ def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None
             raise GroupError(f"the group lost a rank while it staged {uri}: {error}") from error
         seconds = time.monotonic() - began
         log.info(
-            "staged %d files of %d bytes by %s in %.1f s: %d bytes read by %d ranks, at most %d sent by one",
+            "staged %d files (%d bytes) by %s in %.1f s: %d bytes read by %d ranks, at most %d sent by one",
             len(files), sum(file.size for file in files), settings.way, seconds, read, group.size, sent,
         )  # fmt: skip
         reporter.report(staging_read_bytes=read, staging_sent_bytes=sent, staging_seconds=seconds)
@@ -92,13 +93,14 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
 
 
 def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
-    """Return a digest of the files that an earlier job has staged here, or _NONE if any differs."""
+    """Return a digest of the files that an earlier job has staged here; _NONE if any is missing or
+    differs."""
     try:
         noted = (entry / sums.NAME).read_text()
         if sorted(pieces.files_in(entry / _DATA)) != sorted(files):
             return _NONE
         computed = sums.written(sums.computed(entry / _DATA, [file.name for file in files]))
-    except FileNotFoundError:  # there is none, or another process has found it damaged
+    except FileNotFoundError:  # there are none, or another process has removed them because of damage
         return _NONE
     return hashlib.sha256(computed.encode()).digest() if computed == noted else _NONE
 

@@ -50,10 +50,10 @@ def test_a_missing_file_is_named(tmp_path: Path, missing: str) -> None:
 @pytest.mark.parametrize(
     ("examples", "complaint"),
     [
-        (EXAMPLES + '"alone"\n', "line 5: expected a text, a label id and a split, found 1 columns"),
+        (EXAMPLES + '"alone"\n', "line 5: expected a text, a label id and perhaps a split, found 1 columns"),
         (
             EXAMPLES + '"a","1","test","b"\n',
-            "line 5: expected a text, a label id and a split, found 4 columns",
+            "line 5: expected a text, a label id and perhaps a split, found 4 columns",
         ),
         (EXAMPLES + '"a","3","test"\n', "line 5: labels.csv has no label '3'"),
         (EXAMPLES + '"a","1","exam"\n', "line 5: unknown split 'exam'. Allowed: train, validation, test"),

@@ -99,7 +99,10 @@ def weights_of_another_model(model: Path) -> None:
         (no_json, "is not a model: its manifest.json does not list its files"),
         (no_files_listed, "is not a model: its manifest.json does not list its files"),
         (no_weights, "is not a complete model: model.pt is missing"),
-        (half_the_weights, "is not a complete model: the SHA-256 of model.pt differs from its manifest.json"),
+        (
+            half_the_weights,
+            "is not a complete model: the SHA-256 of model.pt is not the one in manifest.json",
+        ),
         (files_from_elsewhere, "is not a model: its manifest.json names files outside the folder"),
         (another_kind_of_model, "this is not a text classifier: it has no model.pt"),
         (weights_of_another_model, "this is not a text classifier: its weights have another shape"),

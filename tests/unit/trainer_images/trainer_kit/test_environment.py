@@ -74,5 +74,7 @@ def test_a_value_other_than_an_object_of_texts_is_refused(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("TRAINING_PARAMETERS", value)
-    with pytest.raises(ParameterError, match=r"^TRAINING_PARAMETERS must be a JSON object of texts by name"):
+    with pytest.raises(
+        ParameterError, match=r"^TRAINING_PARAMETERS must be a JSON object whose values are strings"
+    ):
         environment.free_parameters()

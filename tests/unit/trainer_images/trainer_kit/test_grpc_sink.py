@@ -330,10 +330,10 @@ def test_stacks_are_sent_and_written_when_the_service_asks(capsys: pytest.Captur
     assert service.received[2].rank.stacks == ""
     written = capsys.readouterr().err
     assert written.startswith(
-        "rank 3 is asked where it stands; its threads, innermost call last:\nThread MainThread:"
+        "rank 3: the service asked for the stacks of its threads, innermost call last:\nThread MainThread:"
     )
     # A service that asks again at once does not fill the log.
-    assert written.count("asked where it stands") == 1
+    assert written.count("the service asked for the stacks") == 1
 
 
 def test_a_rank_looks_for_the_replica_that_watches(monkeypatch: pytest.MonkeyPatch) -> None:

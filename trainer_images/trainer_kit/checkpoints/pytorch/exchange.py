@@ -15,14 +15,14 @@ T = TypeVar("T")
 class GroupExchange(Exchange):
     """Uses a separate process group on the CPU.
 
-    So the exchange does not wait for a GPU or interfere with exchanges of other threads. With a group of one,
-    it sends nothing.
+    So the exchange does not wait for a GPU, and does not interfere with exchanges of other threads. With a
+    group of one, it sends nothing.
     """
 
     def __init__(self, group: Group, patience: timedelta) -> None:
         """Create the process group; every process of the group must call this.
 
-        `patience` bounds each call.
+        `patience` is the time-out of each exchange.
         """
         super().__init__(group.rank, group.size)
         self.process_group = dist.new_group(backend="gloo", timeout=patience) if group.size > 1 else None

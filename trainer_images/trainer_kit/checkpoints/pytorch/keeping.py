@@ -27,8 +27,8 @@ from trainer_kit.errors import StorageError
 from trainer_kit.group import Group
 
 _STORAGE_PATIENCE = timedelta(days=1)
-"""The time-out of exchanges between saving threads: large files take long, but the training does not wait for
-them."""
+"""The time-out of exchanges between the threads that save. It is long because large files take long, and the
+training does not wait for them."""
 
 
 @contextmanager
@@ -44,10 +44,10 @@ def kept(
 
     `model` is the model itself, not the result of `group.wrap`. `others` are further objects with
     `state_dict` and `load_state_dict` that change during training and are the same in all processes, such as
-    a schedule or the position in the data. Build all objects before the block, and start code that uses
-    random numbers within it. `before_save` is called in all processes after the same step, right before they
-    save. For example, it completes steps that an asynchronous training has begun. Every process of the group
-    must call this.
+    a schedule or the position in the data. Build all objects before the block. Start code that uses random
+    numbers, such as an iterator over the data, within the block. `before_save` is called in all processes
+    after the same step, right before they save. For example, it completes steps that an asynchronous training
+    has begun. Every process of the group must call this.
 
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
     be read, UnfitError, UntrustedTypeError, and SupersededError.
@@ -70,7 +70,7 @@ def kept(
 
 
 class ShardedForm:
-    """The form of a model whose processes save their shards of it; see Form."""
+    """Saves and restores a training in which each process saves its shards of the model; see Form."""
 
     def __init__(self, state: State, exchange: GroupExchange, saving: GroupExchange) -> None:
         self._state = state
@@ -91,7 +91,8 @@ class ShardedForm:
         writer = PartsWriter(folder.filesystem, folder.path_of(checkpoint))
         group = self._saving.process_group
         try:
-            # A process may save alone even if there are others, such as the workers of a parameter server.
+            # A process may save alone although torch.distributed has others, such as workers of a parameter
+            # server.
             save(copy, storage_writer=writer, process_group=group, no_dist=group is None)
         except CheckpointException as error:
             raise StorageError(reason_of(error)) from error
@@ -107,8 +108,8 @@ class ShardedForm:
 
 
 def _staging_options() -> StagingOptions:
-    # Copies from a GPU are fast only to pinned memory. The caller waits for them, since the next step changes
-    # the state.
+    # Copies from a GPU are fast only to pinned memory. The caller waits for them, because the next step
+    # changes the state.
     gpu = torch.cuda.is_available()
     return StagingOptions(
         use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu

@@ -3,8 +3,8 @@
 All jobs write to one storage, so another job may have written the files of a checkpoint, and a pickle can
 call any function. So tensors and plain values are loaded with `weights_only`. That allows the types of
 PyTorch, the types listed here, and those that the training code allows with
-`torch.serialization.add_safe_globals`. The list of tensors is loaded with only the types that such a list
-consists of.
+`torch.serialization.add_safe_globals`. In the list of tensors, only the types that such a list consists of
+are allowed.
 """
 
 import io
@@ -24,8 +24,8 @@ from trainer_kit.errors import DamagedError, UntrustedTypeError
 
 _Named = Callable[..., Any] | tuple[Callable[..., Any], str]
 
-# NumPy's arrays and numbers, under the names of NumPy 1 and 2. Its random state is an array, and metrics are
-# often its numbers.
+# NumPy's arrays and numbers, under the names of NumPy 1 and 2. The state of NumPy's random generator is an
+# array, and metrics are often NumPy's numbers.
 _NUMPY_FUNCTIONS: tuple[tuple[Callable[..., Any], str], ...] = (
     (cast(Callable[..., Any], np.empty(0).__reduce__()[0]), "_reconstruct"),
     (cast(Callable[..., Any], np.float64().__reduce__()[0]), "scalar"),
@@ -70,7 +70,7 @@ class Packing:
     """Serialization of objects that are not tensors."""
 
     weights_only: bool
-    """Whether only allowed types are loaded. Otherwise, loading may run code."""
+    """Whether only allowed types are loaded. If false, loading may run code."""
 
     def pack(self, value: object) -> bytes:
         """Return `value` as bytes. Raises UntrustedTypeError if it could not be loaded again."""
@@ -126,7 +126,7 @@ def read_metadata(file: IO[bytes]) -> metadata.Metadata:
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Allows exact names only, since a dotted name can reach any object."""
+    """Allows only exact names, because a dotted name can reach any object."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
@@ -134,7 +134,7 @@ class _MetadataUnpickler(pickle.Unpickler):
         except KeyError as error:
             raise UntrustedTypeError(
                 f"its list of tensors names {module}.{name}, which such lists do not use: it is not loaded, "
-                "since that may run code"
+                "because that may run code"
             ) from error
 
 
@@ -146,7 +146,7 @@ def _untrusted(message: str) -> UntrustedTypeError:
     because = "" if found or not reason else f" ({reason[1].strip()})"
     name = found[1] if found else "TYPE"
     return UntrustedTypeError(
-        f"a checkpoint with {content}{because} is not loaded, since that may run code. Keep plain values "
+        f"a checkpoint with {content}{because} is not loaded, because that may run code. Keep plain values "
         "instead (numbers, text, lists, dictionaries, sets, tensors, NumPy arrays). Or allow the type in the "
         f"training code before `kept`: torch.serialization.add_safe_globals([{name}]). Or, if no other job "
         "can write to the folder, set CHECKPOINT_WEIGHTS_ONLY=false in the configuration of the algorithm"

@@ -1,9 +1,9 @@
-"""The parts of a checkpoint, written and read by torch.distributed.checkpoint through fsspec.
+"""Writes and reads the parts of a checkpoint by torch.distributed.checkpoint and fsspec.
 
 PyTorch's own bridge to fsspec is not used, for these reasons: it is private; it runs `sync` on the whole
-machine for each file of an object store; it sends exceptions between processes that cannot be serialized,
-after which the others wait forever; and it seeks back and forth in files of object stores. This module also
-hashes the written files.
+machine for each file of an object store; if it fails with an exception that cannot be serialized, it tries to
+send this exception to the other processes, which then wait forever; and it seeks back and forth in files of
+object stores. This module also hashes the written files.
 """
 
 import io
@@ -37,7 +37,7 @@ class PartsWriter(FileSystemWriter):
     """Writes this process's parts of a checkpoint."""
 
     def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
-        # Parts syncs files itself, since only some file systems need it.
+        # `Parts` itself syncs files, on the file systems that need it.
         super().__init__(path, sync_files=False)
         self.path = path
         self._parts = self.fs = Parts(filesystem)  # type: ignore[assignment]  # any FileSystemBase will do
@@ -49,7 +49,7 @@ class PartsWriter(FileSystemWriter):
 
 
 class PartsReader(FileSystemReader):
-    """Reads the parts of a verified checkpoint that this process needs."""
+    """Reads those parts of a verified checkpoint that this process needs."""
 
     def __init__(self, filesystem: AbstractFileSystem, path: str, names: Collection[str]) -> None:
         super().__init__(path)
@@ -126,7 +126,7 @@ class Parts(FileSystemBase):
         return f"{os.fspath(path)}/{suffix}"
 
     def init_path(self, path: StrPath) -> str:
-        """Return the path as text."""
+        """Return the path as a string."""
         return os.fspath(path)
 
     def rename(self, path: StrPath, new_path: StrPath) -> None:
@@ -143,7 +143,7 @@ class Parts(FileSystemBase):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: StrPath) -> bool:
-        """Accept any path, since the file system is known."""
+        """Accept any path that is not empty."""
         return bool(os.fspath(checkpoint_id))
 
     def exists(self, path: StrPath) -> bool:
@@ -176,9 +176,9 @@ class Parts(FileSystemBase):
 
     @contextmanager
     def _seekable(self, path: str) -> Iterator[IO[bytes]]:
-        """Open a local copy of the file.
+        """Open a local file, or a local copy of a file in an object store.
 
-        Reading a tensor first seeks to its end and then to its start.
+        PyTorch seeks to the end of a tensor and then back to its start, which is slow in an object store.
         """
         if isinstance(self._filesystem, LocalFileSystem):
             with Path(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""The state of a training run: gathered for saving, and restored."""
+"""Gathers the state of a training run for a checkpoint, and restores it."""
 
 import itertools
 import logging
@@ -53,7 +53,7 @@ class State:
         of them and its random state. Rank 0 also returns all other values.
         """
         tensors = self._tensors()
-        # Refuse now an object that could not be loaded when resuming.
+        # Refuse an object now if a later run could not load it.
         self.packing.pack([value for value in _values(tensors) if not isinstance(value, torch.Tensor)])
         others = self.packing.pack({name: other.state_dict() for name, other in self.others.items()})
         common = {"others": others} if self.group.is_master else {}
@@ -64,8 +64,8 @@ class State:
     def restore(self, reader: PartsReader, world_size: int, exchange: GroupExchange) -> None:
         """Restore a state that `world_size` processes have saved.
 
-        A rank that did not exist then keeps its random state. Raises UnfitError if the model or an optimizer
-        differs from the saved one. Their content is then undefined.
+        A rank that was not among them keeps its random state. Raises UnfitError if the model or an optimizer
+        differs from the saved one. The content of both is then undefined.
         """
         state = {**self._tensors(), "others": b""}
         if self.group.rank < world_size:
@@ -99,7 +99,7 @@ class State:
         if hook and not hook.load_state_dict(plain.get(self._own_averaging(), {})) and self.group.is_master:
             log.warning(
                 "the checkpoint has no state of PowerSGD for this number of processes, BUCKET_MB and "
-                "POWERSGD_RANK: it begins anew, and what it had left to send is lost"
+                "POWERSGD_RANK: PowerSGD begins anew, and the errors of its last approximations are lost"
             )
 
     def _unpacked(self, state: StateDict) -> StateDict:
