@@ -67,6 +67,10 @@ class Classifier:
             raise ArtifactError(
                 f"this is not a text classifier: it has no {Path(error.filename).name}"
             ) from error
+        except ValueError as error:
+            raise ArtifactError(
+                "this is not a text classifier: its vocabulary or its labels are not JSON"
+            ) from error
         except (KeyError, TypeError, RuntimeError, UnpicklingError) as error:
             raise ArtifactError("this is not a text classifier: its weights have another shape") from error
         return classifier

@@ -49,7 +49,7 @@ def _absolute(uri: str) -> str:
 
 def _publish_once(files: Mapping[str, bytes], uri: str) -> None:
     filesystem, folder = storage.locate(uri)
-    if all(filesystem.exists(f"{folder}/{name}") for name in files):
+    if all(filesystem.exists(f"{folder}/{name}") for name in (*files, HASHES)):
         return
     with TemporaryDirectory() as scratch:
         for name, content in files.items():

@@ -85,9 +85,18 @@ def another_kind_of_model(model: Path) -> None:
 
 def weights_of_another_model(model: Path) -> None:
     torch.save({"bias": torch.zeros(3)}, model / "model.pt")
-    digest = hashlib.sha256((model / "model.pt").read_bytes()).hexdigest()
+    list_again(model, "model.pt")
+
+
+def labels_of_another_program(model: Path) -> None:
+    (model / "labels.json").write_text("ABBR, DESC")
+    list_again(model, "labels.json")
+
+
+def list_again(model: Path, name: str) -> None:
+    """Write the hash of the file into the manifest."""
     manifest = json.loads((model / "manifest.json").read_text())
-    manifest["files"]["model.pt"]["sha256"] = digest
+    manifest["files"][name]["sha256"] = hashlib.sha256((model / name).read_bytes()).hexdigest()
     (model / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -106,6 +115,10 @@ def weights_of_another_model(model: Path) -> None:
         (files_from_elsewhere, "is not a model: its manifest.json names files outside the folder"),
         (another_kind_of_model, "this is not a text classifier: it has no model.pt"),
         (weights_of_another_model, "this is not a text classifier: its weights have another shape"),
+        (
+            labels_of_another_program,
+            "this is not a text classifier: its vocabulary or its labels are not JSON",
+        ),
     ],
 )
 def test_an_incomplete_model_is_refused_in_one_line(

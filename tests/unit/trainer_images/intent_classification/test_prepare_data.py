@@ -64,6 +64,14 @@ def test_a_version_has_the_layout_and_the_format_that_training_reads(tmp_path: P
         ]
 
 
+def test_a_publication_that_was_killed_before_its_hashes_is_completed(tmp_path: Path) -> None:
+    hashes = Path(prepare(LABELLED, str(tmp_path), "7").uri) / "SHA256SUMS"
+    whole = hashes.read_text()
+    hashes.unlink()
+    prepare(LABELLED, str(tmp_path), "7")
+    assert hashes.read_text() == whole
+
+
 def test_the_version_is_a_hash_of_the_content(tmp_path: Path) -> None:
     version = prepare(LABELLED, str(tmp_path / "one"), "1").version
     assert re.fullmatch("[0-9a-f]{16}", version)
