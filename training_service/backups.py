@@ -116,9 +116,9 @@ def _summary(restored: Restored) -> str:
     return "\n".join(
         (
             f"{restored.unfinished} jobs had not ended at the time of the backup.",
-            f"{restored.taken_up} of them have a running group, which is adopted.",
+            f"{restored.taken_up} of them have a group, which is adopted.",
             f"{restored.repeated} get another attempt, since the outcome of the last one is unknown.",
-            f"{restored.strays} groups belong to unknown or ended jobs; the service stops them.",
+            f"{restored.strays} unknown or ended jobs have groups, which the service stops.",
             f"The next job gets the id {restored.last_skipped_id + 1} or a higher one.",
         )
     )

@@ -161,7 +161,7 @@ def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: R
     service.lose()
     said = service.restored(backup)
     assert "6 jobs had not ended" in said
-    assert "2 of them have a running group" in said
+    assert "2 of them have a group" in said
     assert "3 get another attempt" in said
     with service.server.start() as client:
         # Jobs that were queued at the backup, or ended after it, run again.
@@ -253,7 +253,7 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
     redis.ask("CONFIG", "SET", "appendonly", "yes")
     code, said = service.command("restore")
     assert code == 0, said
-    assert "1 of them have a running group" in said
+    assert "1 of them have a group" in said
     with service.server.start() as client:
         service.gate("last").touch()
         for job in (running, ending):

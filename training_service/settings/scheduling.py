@@ -82,8 +82,8 @@ class SchedulingSettings(Config):
         default=8,
         ge=0,
         le=1_000_000,
-        description="Number of later jobs that may start before a waiting job while no start can be promised to "
-        "it, or after its promised start was moved. 0: none.",
+        description="Number of later jobs that may start before a waiting job while no start can be promised "
+        "to it, or after its promised start was moved. 0: none.",
     )
     usage_half_life: Duration = Field(
         default=HALF_LIFE,

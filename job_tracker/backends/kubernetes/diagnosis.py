@@ -182,7 +182,8 @@ _FETCHES: Mapping[int, Row] = {
     fetch_program.NO_GRPC: Row(
         Category.INIT_FAILED,
         _FETCH_FAILED,
-        "The image of the program lacks grpcio. Install it there, choose another image (in the request, in "
+        "The image that fetches the program's files lacks grpcio: kubernetes.fetch_image or, if that is not "
+        "set, the image of the program. Install it there, choose another image (in the request, in "
         "kubernetes.program_image or in program_environments), or ask the operator to set "
         "kubernetes.fetch_image to the image of the service.",
     ),

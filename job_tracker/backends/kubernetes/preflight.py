@@ -16,11 +16,11 @@ _TRUSTED_SECONDS = 60.0
 _MAX_TRUSTED = 1024
 
 
-Key = tuple[str, str, bool]
+Key = tuple[object, ...]
 
 
 class DryRun:
-    """Checks the combination of the algorithm, the pod options, and whether there are several instances.
+    """Checks the parts of a spec that can make a pod invalid, such as the algorithm and the image.
 
     A combination that was accepted is not checked again for a minute. Parameters need no check, because they
     cannot make a pod invalid. Concurrent checks of the same combination share one call.
@@ -36,7 +36,7 @@ class DryRun:
 
         If the server is unreachable, the job is accepted.
         """
-        key = spec.algorithm, repr(spec.pod_options), spec.instances > 1
+        key = _key_of(spec)
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return
         await self._asking.do(key, lambda: self._ask(key, spec), "preflight")
@@ -52,3 +52,10 @@ class DryRun:
         if len(self._accepted) >= _MAX_TRUSTED:
             del self._accepted[next(iter(self._accepted))]
         self._accepted[key] = time.monotonic()
+
+
+def _key_of(spec: JobSpec) -> Key:
+    return (
+        *(spec.algorithm, spec.algorithm_version, spec.group.trainers.image),
+        *(repr(spec.pod_options), spec.instances > 1, spec.queue),
+    )

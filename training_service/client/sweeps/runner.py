@@ -234,7 +234,7 @@ class Runner:
         ended = Ended(trial=trial.number, outcome="cancelled")
         has_enough = trial.state == "pruning" and self._journal.record.settings.objective.enough
         if status.status == TrainingStatus.succeed or has_enough:
-            ended = self._completed(trial, status.job_id)
+            ended = self._completed(trial, status)
         elif trial.state == "pruning":
             step, value = trial.points[-1]
             reason = f"worse than other trials at step {step}"
@@ -244,13 +244,15 @@ class Runner:
             ended = Ended(trial=trial.number, outcome="failed", reason=reason)
         self._record(ended)
 
-    def _completed(self, trial: Trial, job: int) -> Ended:
+    def _completed(self, trial: Trial, status: GetTrainingStatusResponse) -> Ended:
+        job = status.job_id
         try:
             objective = self._journal.record.settings.objective
             value = value_of(self._client, job, objective)
             beside = beside_of(self._client, job, objective)
         except NoValue as error:
-            reason = f"the job succeeded, but {error}"
+            end = "succeeded" if status.status == TrainingStatus.succeed else "was stopped"
+            reason = f"the job {end}, but {error}"
             if isinstance(error, UnknownMetric) and not any(
                 t.state == "complete" for t in self.history.trials
             ):

@@ -2,7 +2,10 @@
 local _, event, secret, at, by, most = unpack(ARGV)
 purge_report_keys()
 local ids = all_report_keys()
-if #ids >= tonumber(most) then return {'full'} end
+if #ids >= tonumber(most) then
+  access_changed() -- keys may have been purged
+  return {'full'}
+end
 local last = ids[#ids]
 local next = string.format('%d', tonumber(last) + 1)
 for _, state in ipairs({'launching', 'running'}) do

@@ -1,6 +1,7 @@
 """The preflight: concurrent checks share a call to the API server, and its answer."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -65,6 +66,16 @@ async def test_other_options_are_checked_separately() -> None:
     backend.answer()
     await asyncio.gather(*waiting)
     assert len(backend.asked) == 2
+
+
+async def test_another_image_of_a_program_is_checked_separately() -> None:
+    backend = Admission()
+    preflight, first = preflight_of(backend), spec()
+    backend.answer()
+    for image in ("one", "two", "one"):
+        trainers = replace(first.group.trainers, image=image)
+        await preflight.check(replace(first, group=replace(first.group, trainers=trainers)))
+    assert [job.spec.group.trainers.image for job in backend.asked] == ["one", "two"]
 
 
 async def test_a_refusal_reaches_all_callers_and_the_next_job_is_checked_again() -> None:
