@@ -65,9 +65,9 @@ class Callers:
     ) -> None:
         """`operators` are the names of callers that are operators.
 
-        Such a caller has a certificate, or a token without a role.
+        The names are those of client certificates, and of tokens without a role.
 
-        `failures` counts invalid tokens by address; None: any number is checked. `clock` gives Unix time.
+        `failures` limits the invalid tokens of each address; None: no limit. `clock` gives Unix time.
         """
         self._store = store
         self._projects = projects
@@ -128,7 +128,7 @@ class Callers:
         return known
 
     def remembering(self) -> Callable[[Caller], Awaitable[Caller]]:
-        """Return a variant of `current` that looks up each token only once."""
+        """Return a variant of `current` that looks up each caller only once."""
         found: dict[tuple[str, str], Caller | NotAllowed] = {}
 
         async def current(caller: Caller) -> Caller:
@@ -146,7 +146,10 @@ class Callers:
         return current
 
     async def current(self, caller: Caller) -> Caller:
-        """Return the caller with its present roles. Raises NotAllowed if its token has ended."""
+        """Return the caller with its present roles.
+
+        Raises NotAllowed if its token is no longer valid, and StoreUnavailable.
+        """
         if caller.means is Means.CERTIFICATE:
             return await self.by_certificate(caller.name, caller.address)
         if caller.means is not Means.TOKEN or caller.credential == tokens.OPERATOR_ID:
@@ -164,7 +167,7 @@ class Callers:
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
-        """Set the function to call after changes of tokens or roles, and after a token's end (`announce`)."""
+        """Set the function that `announce` calls."""
         self._on_change = call
 
     async def refresh(self) -> None:
@@ -176,9 +179,10 @@ class Callers:
             await self._look()
 
     async def announce(self) -> None:
-        """Look for changes of tokens and roles, and call the function that was passed to `on_change`.
+        """Look for changes of tokens and roles.
 
-        Do not call it if nothing has changed and no used token has expired since the last call.
+        If there are any, or a used token has expired since the last call, call the function that was passed
+        to `on_change`. Raises StoreUnavailable.
         """
         await self.refresh()
         now, generation = self._clock(), self._generation
@@ -203,7 +207,7 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: this task ends the streams of callers without rights
+            except Exception:  # any error: only this task ends the streams of callers that lost their rights
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
@@ -312,7 +316,7 @@ _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
 
 
 def _operator_at(address: str) -> Caller:
-    """Return the caller at this address that has sent the operator's token, which is in a service's file."""
+    """Return the caller at this address that sent the operator's token, which is in a file of the service."""
     return Caller(
         name="operator",
         means=Means.TOKEN,
@@ -327,9 +331,10 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """Return the project of a request that names no project, from a caller with these roles.
+    """Return the default project of a caller with these roles, for requests that name no project.
 
-    It is `default` if the caller has a role in it, or has no role; else the caller's first project by name.
+    It is `default` if the caller has a role in it, or has no role. Otherwise it is the first of the caller's
+    projects, sorted by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

@@ -1,4 +1,4 @@
-"""The API's operations on tokens and projects. They do not depend on the API's protocol."""
+"""The API's operations on tokens, projects and audit events. They do not depend on the API's protocol."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,11 +55,12 @@ class ProjectView:
 
 
 class Access:
-    """Creates and revokes tokens, and declares projects with their members.
+    """Creates, lists and revokes tokens, declares projects with their members, and lists audit events.
 
-    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py), with a message
-    that does not depend on whether the project exists. A change takes effect in this replica when the
-    operation returns, and in other replicas within a second.
+    If the caller's role does not allow an operation (domain/rights.py), the operation raises Forbidden. The
+    message does not depend on whether the project exists. Two operations never raise Forbidden:
+    `list_projects` and `revoke_token`. A change takes effect in this replica when the operation returns, and
+    in other replicas within a second.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Access:
         limits: TokenLimits = UNLIMITED,
         note: EventObserver = ignore_event,
     ) -> None:
-        """`note` gets an event of each denial."""
+        """`note` gets an event for each denial."""
         self._store = store
         self._projects = projects
         self._callers = callers
@@ -171,7 +172,7 @@ class Access:
         return token
 
     async def list_projects(self, caller: Caller) -> Sequence[ProjectView]:
-        """Return the projects in which the caller has a role, by name."""
+        """Return the projects in which the caller has a role, sorted by name."""
         views = []
         for project in sorted(self._projects.all(), key=lambda each: each.name):
             role = caller.role_in(project.name)
@@ -296,7 +297,7 @@ class Access:
             if await self._store.put_project(after, event=event):
                 await self._callers.announce()
                 return replace(after, version=after.version + 1)
-        raise NotPossible(f"project {name} is being changed by others all the time; try again")
+        raise NotPossible(f"other calls keep changing project {name}; try again")
 
     def _existing(self, name: str) -> None:
         if self._projects.get(name) is None:

@@ -66,7 +66,7 @@ class ServiceView:
         self._clock = clock
 
     async def see_service(self, caller: Caller) -> ServiceStanding:
-        """Return the state of the service. Raises Forbidden, and StoreUnavailable."""
+        """Return the state of the service. Raises Forbidden and StoreUnavailable."""
         self._guard.check_everywhere(caller, "see_service")
         began = time.monotonic()
         tallies = await self._store.tallies()

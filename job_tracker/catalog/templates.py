@@ -118,8 +118,8 @@ def filled(
 ) -> tuple[str, ...]:
     """Return the command with these values for its placeholders.
 
-    Parameters that have no value are not in `values`.
-    Raises InvalidField for a value that would be taken for an option.
+    Parameters that have no value are not in `values`. Raises InvalidField for a value that the program would
+    take for an option.
     """
     arguments: list[str] = []
     option = False  # whether the last argument is an option without a placeholder

@@ -47,7 +47,7 @@ class Reader:
     The text argument is the prefix of field names in the message.
     """
     refusal: str = ""
-    """The reason why the service accepts no algorithms by the API; empty if it accepts them."""
+    """The reason why the service accepts no algorithms through the API; empty if it accepts them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 
@@ -146,8 +146,8 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
         if image and image not in known:
             raise InvalidField(
                 f"{FIELD}.{backend}.image",
-                f"{quoted(image)} is not allowed in a project, since no algorithm of all projects uses it; "
-                "ask an operator to declare one, or use one of their images",
+                f"{quoted(image)} is not allowed in a project, since no algorithm for all projects uses it; "
+                "ask an operator to declare such an algorithm, or use the image of an existing one",
             )
 
 
@@ -169,7 +169,8 @@ def parsed(definition: str) -> dict[str, Any]:
     for text in _texts(values):
         if not all(c.isprintable() or c in _IN_TEXT for c in text):
             raise InvalidField(
-                FIELD, f"{quoted(text)} is not allowed: it has control characters other than line breaks"
+                FIELD,
+                f"{quoted(text)} is not allowed: it has control characters other than line breaks and tabs",
             )
     return values
 
@@ -191,7 +192,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
     for name in dict(_items(table)).keys() - set(allowed):
         raise InvalidField(
             f"{place}.{quoted(name)[1:-1]}",
-            f"not allowed by the API, since only files of the service decide it; allowed: "
+            f"not allowed through the API: only files of the service may set it; allowed: "
             f"{', '.join(allowed) or 'none'}",
         )
 
@@ -205,7 +206,7 @@ def _items(table: Any) -> Iterator[tuple[str, Any]]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return values
 
 
@@ -214,7 +215,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the texts in a value, including names. Raises InvalidField if the value is too deeply nested."""
+    """Yield the strings in a value, including names. Raises InvalidField if it is nested too deeply."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):
