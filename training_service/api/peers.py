@@ -9,7 +9,7 @@ _IPV6_NETWORK = 64  # the bits of the network; users choose the other bits freel
 def peer_host(peer: str) -> str:
     """Return the host of a gRPC peer without its port, such as ipv4:192.0.2.1.
 
-    For IPv6, return its network.
+    For IPv6, return the /64 network of the host. For a Unix socket, return only the scheme.
     """
     scheme, _, address = peer.partition(":")
     host = unquote(address).rpartition(":")[0].strip("[]").partition("%")[0]
