@@ -84,7 +84,8 @@ class Algorithm(Config):
     max_instances: int | None = Field(
         default=None,
         ge=1,
-        description="Largest PARALLEL_INSTANCES of a job. Unset: `scheduling.capacity`.",
+        description="Largest PARALLEL_INSTANCES of a job. Unset: the capacity (`scheduling.capacity` or "
+        "`scheduling.flavors`).",
     )
     roles: dict[str, RoleRecipe] = Field(
         default={},

@@ -32,7 +32,8 @@ class RoleRecipe(Config):
         default=None,
         ge=1,
         le=_MOST,
-        description="Largest number of instances in a request. Unset: `scheduling.capacity`.",
+        description="Largest number of instances in a request. Unset: the capacity (`scheduling.capacity` or "
+        "`scheduling.flavors`).",
     )
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -132,10 +132,10 @@ async def test_a_file_cannot_take_a_name_of_the_api(
     change(file, OTHER)
     for _ in range(2):
         await catalog.catalog.refresh()
-    both = "algorithms.other: algorithm Other was declared by the API, too. Remove other from"
+    both = "algorithms.other: algorithm Other was declared through the API, too. Remove other from"
     assert both in caplog.text
     assert names(catalog) == {"own", "Other"}
-    with pytest.raises(Unusable, match="algorithm Other was declared by the API, too"):
+    with pytest.raises(Unusable, match="algorithm Other was declared through the API, too"):
         await opened(store, file)
     await catalog.operations.remove_algorithm(BUILT_IN, "Other", "")
     await catalog.catalog.refresh()

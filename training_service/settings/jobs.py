@@ -84,12 +84,12 @@ class NumberSettings(Config):
 
     on_nonfinite: OnNonfinite = Field(
         default=OnNonfinite.FLAG,
-        description="`flag`: the status shows it. `fail`: the attempt also fails as `diverged`.",
+        description="`flag`: the status shows the value. `fail`: the attempt also fails as `diverged`.",
     )
     metrics: Annotated[tuple[str, ...], AfterValidator(_valid_patterns)] = Field(
         default=NumberPolicy().metrics,
-        description="Patterns of the names of metrics that count for `fail`, with `*` for any text; upper "
-        f"and lower case are the same. At most {MOST_PATTERNS}, each of at most {LONGEST_PATTERN} "
+        description="Patterns for the names of the metrics to which `fail` applies. `*` stands for any text. "
+        f"Upper and lower case do not matter. At most {MOST_PATTERNS}, each of at most {LONGEST_PATTERN} "
         "characters.",
     )
 

@@ -24,8 +24,9 @@ class ServerSettings(Config):
     )
     insecure: bool = Field(
         default=False,
-        description="Allow addresses that other machines can reach without TLS and authentication. Set this "
-        "only behind a firewall or a network policy.",
+        description="Allow addresses that other machines can reach, without TLS. Callers then need no token "
+        "or certificate either, unless `auth.loopback` is `token`. Set this only behind a firewall or a "
+        "network policy.",
     )
     tls: TlsSettings = Field(default=TlsSettings(), description="Encryption, and client certificates.")
     health_address: Address | None = Field(

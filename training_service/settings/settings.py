@@ -80,7 +80,8 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     projects: ProjectTables = Field(
         default={},
-        description="Projects, by name, besides `default`. Jobs of other projects are refused.",
+        description="Projects, by name, besides `default`. Further projects may be in `auth.projects_file`, "
+        "or be declared through the API. Jobs of projects that do not exist are refused.",
     )
     programs: ProgramSettings = ProgramSettings()
     jobs: JobSettings = JobSettings()

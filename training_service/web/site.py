@@ -39,7 +39,7 @@ View = Callable[[Visit], Awaitable[Response]]
 
 
 class CallObserver(Protocol):
-    """Counts requests in the same metrics as calls of the API; see metrics.py."""
+    """Counts requests in the same metrics as calls of the API; see training_service/metrics."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """`method` is "web " and the name of the page."""
@@ -214,7 +214,7 @@ def _is_from_elsewhere(request: Request) -> bool:
 def _is_stream(request: Request) -> bool:
     """Return whether the request is for a stream of events.
 
-    The browser would not show a redirection of it.
+    If such a request were redirected to a page, the browser would not show the page.
     """
     return "text/event-stream" in request.headers.get("accept", "")
 
