@@ -1,4 +1,4 @@
-"""Makes the parts of the service that identify callers and know their rights, as the settings say."""
+"""Makes the parts of the service that identify callers and know their rights, according to the settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

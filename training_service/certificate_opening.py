@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return, by setting, when its certificates expire."""
+        """Return the time at which the certificates of each setting expire."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:

@@ -1,4 +1,4 @@
-"""Makes the parts of the service that handle uploaded programs, as the settings say."""
+"""Makes the parts of the service that handle uploaded programs, according to the settings."""
 
 from collections.abc import Callable
 

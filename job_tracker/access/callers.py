@@ -163,7 +163,7 @@ class Callers:
         return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
 
     def accept_operator(self, digest: bytes) -> None:
-        """Accept the operator's token with this digest. It is in a file of the service, not in a store."""
+        """Accept the operator's token with this digest. The token is in a file, not in a store."""
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
@@ -282,7 +282,7 @@ class Callers:
         known = _Known(token, end.timestamp() if end else math.inf)
         if known.ends_at <= self._clock():
             raise _ended(token)
-        if generation == self._generation:  # otherwise the token may have been revoked since
+        if generation == self._generation:  # otherwise the token may have been revoked in the meantime
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known

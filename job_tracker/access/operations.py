@@ -83,7 +83,10 @@ class Access:
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
-        """Create a token. Return its text, which is not stored, and the token. See Token for the arguments.
+        """Create a token. Return its text, which is not stored, and the token.
+
+        `lifetime` is the time until the token expires; None: it never expires. See Token for the other
+        arguments.
 
         Only operators may create a token without a project. Raises InvalidField, UnknownReference and
         TooManyTokens.
@@ -103,7 +106,8 @@ class Access:
         if lifetime is not None and not timedelta(0) < lifetime <= LONGEST_LIFETIME:
             raise InvalidField(
                 "lifetime",
-                f"{lifetime.total_seconds():g} s is not allowed; allowed: up to {LONGEST_LIFETIME.days} days",
+                f"{lifetime.total_seconds():g} s is not allowed; allowed: more than 0 s, up to "
+                f"{LONGEST_LIFETIME.days} days",
             )
         now = self._clock()
         while True:
@@ -145,7 +149,7 @@ class Access:
         return found[:limit], found[limit - 1].id if len(found) > limit else ""
 
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
-        """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
+        """Revoke a token, and return it. The call may be repeated. Every caller may revoke its own token.
 
         Raises UnknownReference if the token does not exist or the caller may not revoke it. Raises
         InvalidField if `token_id` is the whole text of a token.

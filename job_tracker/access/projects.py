@@ -55,7 +55,7 @@ class Projects:
     async def declare(self, declared: Declared, source: str) -> None:
         """Use `declared` as the source of the files' projects from now on, and load all projects.
 
-        Later changes of the files' projects become audit events, with the text `source` as detail.
+        Later changes of the files' projects become audit events, with `source` as detail.
         """
         self._source = ""
         self._declared_now = declared

@@ -71,7 +71,9 @@ class ReportKeyAccess:
         return key
 
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
-        """Remove a replaced key, so that reports with its tokens are refused at once. May be repeated.
+        """Remove a replaced key, so that reports with its tokens are refused at once.
+
+        The call may be repeated.
 
         Raises UnknownReference and NotPossible.
         """

@@ -31,7 +31,7 @@ class ServiceStanding:
     store_place: str
     """A file, or the address of a server, without secrets."""
     store_seconds: float
-    """The time that the job store took to answer this question."""
+    """The number of seconds that the job store took to count the jobs."""
     jobs: Mapping[JobState, int]
     """The number of jobs in each state."""
     storage: StorageHealth

@@ -52,7 +52,7 @@ class Trees(Protocol):
     async def use_changes(self, project: str, tree: str) -> None:
         """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
 
-        Raises InvalidField for a tree of another kind.
+        Raises InvalidField if the tree has other files than a text of changes.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Resolves configuration, algorithm and request into the group spec of a job."""
+"""Makes the group spec of a job from the configuration, the algorithm and the request."""
 
 from dataclasses import replace
 

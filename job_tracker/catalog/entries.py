@@ -55,11 +55,11 @@ class Catalog(Protocol):
     """Finds algorithms and datasets. Its answers may differ from call to call."""
 
     def algorithms(self, project: str) -> Algorithms:
-        """Return the algorithms of a project by name, including the algorithms for all projects."""
+        """Return the algorithms of a project, keyed by name. They include the algorithms for all projects."""
         ...
 
     def datasets(self, project: str) -> Datasets:
-        """Return the datasets of a project by id, including the datasets for all projects."""
+        """Return the datasets of a project, keyed by id. They include the datasets for all projects."""
         ...
 
 

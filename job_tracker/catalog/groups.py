@@ -20,7 +20,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """A role besides the master and the workers. Options that it leaves out are those of the algorithm."""
+    """A role besides the master and the workers. Its missing options have the values of the algorithm."""
 
     instances: int = Field(
         default=1,

@@ -33,7 +33,7 @@ PodOptionName = Literal[
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
-# All options except for options that choose machines and priorities.
+# All options, except those that choose machines and priorities.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations", "placement"}
 )

@@ -80,7 +80,10 @@ def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Files that are refused, since a queue with jobs is missing or a parent; the time of the next check."""
+    """Files that are refused, because they remove a queue that has jobs, or make it a parent.
+
+    At the time `until`, the files are checked again.
+    """
 
     files: Files | None = None
     until: float = 0.0
@@ -141,7 +144,7 @@ class DeclaredCatalog:
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
         """Use other files from the next refresh on.
 
-        `problem` returns the reason why the present content of these files cannot be used; None if it can be.
+        `problem` returns the reason why these files cannot be used now; None if they can be used.
         """
         self._read_files, self._problem_of_files = read_files, problem
 

@@ -243,7 +243,7 @@ class Declarations:
             self._guard.check_everywhere(caller, operation)
 
     def _check_project(self, project: str) -> None:
-        # A removal skips this check: a project of a file may be gone while its declarations still exist.
+        # A removal skips this check: a file may no longer have a project whose declarations still exist.
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 

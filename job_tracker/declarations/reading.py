@@ -44,7 +44,7 @@ class Reader:
     check_algorithm: Callable[[str, Algorithm], None]
     """Raises ValueError unless this service can run the algorithm.
 
-    The text argument is the prefix of field names in the message.
+    The first argument is the prefix of field names in the message.
     """
     refusal: str = ""
     """The reason why the service accepts no algorithms through the API; empty if it accepts them."""
@@ -176,7 +176,7 @@ def parsed(definition: str) -> dict[str, Any]:
 
 
 def canonical(definition: str) -> str:
-    """Return the definition in the form in which it is stored. The order of names stays."""
+    """Return the definition in the form in which it is stored. The order of names is kept."""
     return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -198,7 +198,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a table. For other values, yield none, since the model refuses them."""
+    """Yield the items of a table. For other values, yield nothing, since the model refuses them."""
     if isinstance(table, Mapping):
         yield from table.items()
 

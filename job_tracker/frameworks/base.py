@@ -105,7 +105,7 @@ class Framework(Protocol):
 
 
 class StartedAsIs:
-    """A base of frameworks whose programs need no launcher."""
+    """The base class of frameworks whose programs need no launcher."""
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
         """Return the command, unchanged."""

@@ -1,6 +1,6 @@
-"""Reserved names of environment variables, which requests or configuration may not set."""
+"""Names of environment variables that requests, or the configuration, may not set."""
 
-# Names that the service, or a launcher that it starts, sets.
+# Names that are set by the service, or by a launcher that it starts.
 _SERVICE_NAMES = frozenset(
     (
         *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),

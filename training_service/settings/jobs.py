@@ -126,16 +126,20 @@ class RetrySettings(Config):
 
 
 class DeadlineSettings(Config):
-    """Default deadlines of jobs. A request can replace each value for its job. Unset: no deadline."""
+    """Default deadlines of jobs. A request can replace each value for its job; 0 there means no deadline."""
 
     queue: LongDuration | None = Field(
-        default=None, description="Time that the job may wait in the queue. It begins anew with each attempt."
+        default=None,
+        description="Time that the job may wait in the queue. It begins anew with each attempt. Unset: no "
+        "deadline.",
     )
     start: LongDuration | None = Field(
         default=timedelta(hours=1),
         description="Time from the launch of an attempt until its master is running.",
     )
-    run: LongDuration | None = Field(default=None, description="Running time of an attempt.")
+    run: LongDuration | None = Field(
+        default=None, description="Running time of an attempt. Unset: no deadline."
+    )
     progress: LongDuration | None = Field(
         default=None,
         description="Time in which a running attempt has to make progress. Unset: the service learns it from "

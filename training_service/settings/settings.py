@@ -159,7 +159,7 @@ class Settings(BaseSettings):
     @property
     def followed_flavors(self) -> tuple[str, ...]:
         """The flavors whose capacity follows the machines of the backend."""
-        if self.backend not in type(self).model_fields:  # without tables of backends
+        if self.backend not in type(self).model_fields:  # this model has no tables of backends
             return ()
         return tuple(name for name in self.plugin.flavors if name not in self.scheduling.flavors)
 

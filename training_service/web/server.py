@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 1000
 _KEEP_ALIVE_SECONDS: Final = 30
 _BEGIN_SECONDS: Final = 20.0
-"""A connection that has sent no complete request after this time is closed."""
+"""A connection that has not sent the headers of a request after this time is closed."""
 _LARGEST_HEADERS: Final = 32 * 1024
 
 

@@ -9,7 +9,7 @@ from job_tracker.domain.errors import InvalidField
 
 
 def seconds(duration: Duration) -> float:
-    """Return the seconds of a duration."""
+    """Return a duration as a number of seconds."""
     return duration.seconds + duration.nanos / 1e9
 
 
