@@ -17,7 +17,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 
 DATA_URI = "TRAINING_DATA_URI"
-"""The placeholder for the URI of the dataset version. Every command may have it, besides parameters."""
+"""The name of the placeholder for the URI of the dataset version, which every command may have."""
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")

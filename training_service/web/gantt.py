@@ -38,7 +38,7 @@ class Lane:
     instances: int
     bars: Sequence[Bar]
     text: str
-    """The times at which the job begins and ends, in words."""
+    """When the job starts or how long it has run, and how long it will run, in words."""
     at: datetime
     """The time at which the job began, or is to begin."""
 

@@ -110,7 +110,7 @@
     if (box.matches("[data-submits]")) box.form.requestSubmit();
   });
 
-  // A row in the table marks the line of its job in the parallel coordinates.
+  // While the pointer or the focus is on a row of the table, the line of its job is marked.
   for (const [kind, on] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
     document.addEventListener(kind, (event) => {
       const row = event.target.closest?.("tr[data-job]");
