@@ -46,7 +46,7 @@ class SchedulingSettings(Config):
         ge=1,
         le=1_000_000,
         description="Number of instances (pods, containers or process groups) that may run at the same time. "
-        "Not allowed with `flavors`.",
+        "Not allowed with `flavors` or `kubernetes.flavors`.",
     )
     flavors: dict[PoolName, Capacity] = Field(
         default={},
