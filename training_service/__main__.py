@@ -1,4 +1,4 @@
-"""`python -m training_service` is training-service."""
+"""Runs training-service as `python -m training_service`."""
 
 from training_service.commands import app
 

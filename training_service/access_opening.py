@@ -1,4 +1,4 @@
-"""Makes the parts of the service that identify callers and know their rights, as the settings say."""
+"""Makes the parts of the service that identify callers and know their rights, according to the settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 
     `note` gets an event for each denial, and for each project that changes in the file.
 
-    Raises Unusable if the file of projects cannot be used, or if it declares a project that was also declared
-    by the API.
+    Raises Unusable if the file of projects cannot be used, or if a file declares a project that was also
+    declared through the API.
     """
     projects = Projects(store, note=note)
     await projects.load()
@@ -67,8 +67,8 @@ def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[st
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):
         raise Unusable(
-            f"projects.{name}: project {name} was declared by the API, too; remove it from the "
-            f"configuration, start, and delete it with `trainctl project delete {name}`"
+            f"projects.{name}: project {name} was declared through the API, too; remove it from the "
+            f"configuration, start the service, and delete it with `trainctl project delete {name}`"
         )
     path = settings.auth.projects_file
     if path is None:

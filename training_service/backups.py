@@ -35,7 +35,7 @@ async def restore(settings: Settings, source: Path | None) -> str:
     """Prepare a backup for the next start of the service. Returns a summary for people.
 
     With SQLite, `source` becomes the job store. With Redis, `source` is None, and the operator restores the
-    data of the server first. Raises TrackerError; then the job store is unchanged.
+    data of the server first. Raises TrackerError; a SQLite store is then unchanged.
     """
     if settings.store.url is None:
         return await _restore_file(settings, source)

@@ -45,11 +45,11 @@ async def open_catalog(
     note: EventObserver = ignore_event,
     file: ConfigurationFile | None = None,
 ) -> OpenedCatalog:
-    """Read the declared entries, and return the catalog. Changes of `file` take effect without a restart.
+    """Read the declared entries, and return the catalog.
 
-    This is not so if the file is a pipe.
+    Changes of `file` take effect without a restart, unless it is a pipe.
 
-    Raises Unusable if the file has a name that was also declared by the API.
+    Raises Unusable if the file has a name that was also declared through the API.
     """
     catalog = DeclaredCatalog(
         store, reader_of(settings), occupied=(occupied := Occupied(store)), projects=projects.names
@@ -101,7 +101,7 @@ def reader_of(settings: Settings) -> Reader:
 def _refusal_of(settings: Settings) -> str:
     """Return why this service refuses algorithms that callers declare; "" if it accepts them.
 
-    Algorithms are code, as programs are.
+    Algorithms are code. So unless `catalog.declared_algorithms` is set, the rules for programs apply to them.
     """
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"
@@ -109,10 +109,10 @@ def _refusal_of(settings: Settings) -> str:
         wanted, name = settings.programs.enabled, "programs.enabled"
     if wanted is None and not may_send_code(settings):
         return (
-            "this service takes no algorithms by the API, since callers need not prove who they are "
+            "this service accepts no algorithms through the API, since callers need not prove who they are "
             "(catalog.declared_algorithms)"
         )
-    return f"this service takes no algorithms by the API ({name})" if wanted is False else ""
+    return f"this service accepts no algorithms through the API ({name})" if wanted is False else ""
 
 
 def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
@@ -128,7 +128,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
-    """Raise Unusable if an entry of `files` was also declared by the API."""
+    """Raise Unusable if an entry of `files` was also declared through the API."""
     declared = {(each.kind, each.name.casefold()): each for each in stored}
     for kind, table in _TABLES.items():
         for name in files.names(kind):
@@ -138,7 +138,7 @@ def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
             where = f" in project {other.project}" if other.project else ""
             in_project = f" --project {other.project}" if other.project else ""
             raise Unusable(
-                f"{table}.{name}: {kind} {other.name} was declared by the API{where}, too. Remove {name} "
-                f"from the configuration; or, while the service runs without it, remove {other.name} with "
-                f"`trainctl {command_of(kind)} rm {other.name}{in_project}`"
+                f"{table}.{name}: {kind} {other.name} was declared through the API{where}, too. Remove "
+                f"{name} from the configuration; or, while the service runs without it, remove {other.name} "
+                f"with `trainctl {command_of(kind)} rm {other.name}{in_project}`"
             )

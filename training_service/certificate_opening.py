@@ -15,7 +15,7 @@ from training_service.settings.addresses import host_of
 log = logging.getLogger(__name__)
 
 SYSTEM_ROOTS = "system"
-"""The value of REPORT_CA for ranks that are to trust the roots of their gRPC library."""
+"""The value of REPORT_CA for ranks that trust the root certificates of their gRPC library."""
 
 _CHECK_SECONDS = 30
 _WARN_AGAIN = timedelta(days=1)
@@ -35,9 +35,9 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return the address if the certificate is for its host; None if ranks would refuse the certificate.
+        """Return `address`; None if the certificate is not for its host, since ranks would refuse it.
 
-        Logs a warning if the certificate is for another host, or if ranks may not trust its authority.
+        Log a warning if the certificate is for another host, or if ranks may not trust its authority.
         """
         tls = self.tls.get()
         if address is None:
@@ -46,7 +46,7 @@ class Certificates:
         if not tls.covers(host):
             log.warning(
                 "server.tls.certificate: it is not for %s, so ranks report by printed lines only; add the "
-                "name to the certificate, or set reports.address to a host that it is for (%s)",
+                "name to the certificate, or set reports.address to a host in the certificate (%s)",
                 host,
                 _names(tls),
             )
@@ -54,13 +54,13 @@ class Certificates:
         if self._ca is None and (reason := why_untrusted(tls, None, host)):
             log.warning(
                 "reports.ca: it is not set, and this machine does not trust server.tls.certificate (%s); if "
-                "ranks do not either, their reports are lost. Set it to the authority of the certificate",
+                "ranks do not trust it either, their reports are lost. Set reports.ca to its authority",
                 reason,
             )
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return, by setting, when its certificates expire."""
+        """Return the time at which the certificates of each setting expire."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:

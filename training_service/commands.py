@@ -13,8 +13,8 @@ import typer
 from training_service.settings import Settings
 from training_service.settings.loading import SettingsError, load
 
-# gRPC reads this variable when it is imported below. Otherwise each failed handshake adds a line in gRPC's
-# own format to the log, and strangers could fill it.
+# gRPC reads this variable when it is imported below. Without the variable, each failed handshake would add a
+# line in gRPC's own format to the log, and strangers could fill the log.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 app = typer.Typer(
@@ -32,7 +32,10 @@ _Address = Annotated[
     str | None, typer.Option(help="Listening address, HOST:PORT. [default: 127.0.0.1:51001]")
 ]
 _Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow other machines to connect, without authentication.")
+    bool,
+    typer.Option(
+        "--insecure", help="Allow other machines to connect without TLS and, by default, without tokens."
+    ),
 ]
 _DataDir = Annotated[Path | None, typer.Option(help="Folder of the job store and of process files.")]
 _Capacity = Annotated[int | None, typer.Option(help="Instances that may run at the same time. [default: 8]")]
@@ -58,7 +61,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[  # its callback prints it
+    version: Annotated[  # the callback of the option prints the version
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
@@ -117,7 +120,7 @@ def backup(
     set_: _Set = None,
     data_dir: _DataDir = None,
 ) -> None:
-    """Copy the job store to a file. The service may run. See docs/upgrading.md."""
+    """Copy the job store to a file. The service may be running. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir})
     from job_tracker.domain.errors import StoreRefused
     from training_service.backups import back_up
@@ -132,14 +135,14 @@ def backup(
 @app.command()
 def restore(
     source: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="The backup. None with Redis.")
+        Path | None, typer.Argument(metavar="FILE", help="The backup. With Redis, leave it out.")
     ] = None,
     config: _Config = None,
     set_: _Set = None,
     data_dir: _DataDir = None,
     backend: _Backend = None,
 ) -> None:
-    """Prepare the next service to use a backup. Stop the service first. See docs/upgrading.md."""
+    """Prepare a stopped service to use a backup at its next start. See docs/upgrading.md."""
     settings = _settings(config, set_, {"storage.data_dir": data_dir, "backend": backend})
     from job_tracker.domain.errors import TrackerError
     from training_service import backups

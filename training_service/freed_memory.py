@@ -1,4 +1,4 @@
-"""Returns freed memory to the system, which the C library would keep."""
+"""Returns freed memory to the system. Otherwise the C library would keep it."""
 
 import asyncio
 import ctypes

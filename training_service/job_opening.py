@@ -1,4 +1,4 @@
-"""Makes the operations behind the API, and the leadership with its tracker, as the settings say."""
+"""Makes the operations behind the API, and the leadership with its tracker, according to the settings."""
 
 import os
 import socket

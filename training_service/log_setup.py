@@ -54,7 +54,7 @@ class _Json(logging.Formatter):
 def _context() -> dict[str, Any]:
     """Return the known parts of the context.
 
-    It is that of the present task, since the task that logs a record formats it.
+    The context is that of the current task, since the task that logs a record also formats it.
     """
     facts: dict[str, Any] = {}
     if subject := log_context.subject.get():
@@ -67,8 +67,9 @@ def _context() -> dict[str, Any]:
 def quotes_no_metadata(record: logging.LogRecord) -> bool:
     """Return whether gRPC's record may be logged; see logging.Filter.
 
-    gRPC logs metadata that is not UTF-8, with a traceback. So any stranger could fill the log, and the log
-    would show a token that is followed by a wrong character. The call itself is logged like all others.
+    gRPC logs metadata that is not UTF-8, with a traceback. With these records, any stranger could fill the
+    log, and the log would show a token that is followed by an invalid character. The call itself is logged
+    like all others.
     """
     return not str(record.msg).startswith("Invalid encoding")
 

@@ -61,7 +61,8 @@ _EXIT_KILLED = 128 + signal.SIGTERM
 def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused.
 
-    With `file`, the file of the settings, changes of its algorithms and datasets apply without a restart.
+    `file` is the file of the settings: changes of its algorithms, datasets and queues apply without a
+    restart.
     """
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)
@@ -240,7 +241,10 @@ async def _catalog(
 
 
 def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
-    """Write a token for trainctl on this machine. Do not if callers need no proof."""
+    """Write a token for trainctl on this machine. If callers need no proof, remove it instead.
+
+    Raises CannotServe.
+    """
     folder = settings.storage.data_dir
     try:
         if is_open(settings):
@@ -255,7 +259,7 @@ def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -
 
 
 def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certificates | None) -> str | None:
-    """Return the address to which ranks report; None if they cannot report."""
+    """Return the address at which ranks call the service; None if they can only print their reports."""
     listening, port = servers.report_address
     address = settings.reports.address or settings.plugin.address_for_ranks(split(listening)[0], port)
     if certificates is None or address is None:

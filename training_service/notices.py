@@ -11,7 +11,7 @@ STOPPING = "STOPPING=1"
 
 
 def notify(state: str) -> None:
-    """Send the state to the service manager, if there is one. A failure is logged, since it harms no job."""
+    """Send the state to the service manager, if there is one. A failure is only logged: it harms no job."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return

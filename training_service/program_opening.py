@@ -1,4 +1,4 @@
-"""Makes the parts of the service that handle uploaded programs, as the settings say."""
+"""Makes the parts of the service that handle uploaded programs, according to the settings."""
 
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ def refusal_of(settings: Settings) -> str:
     if settings.plugin.fetches_programs and settings.reports.address is None:
         return (
             f"instances of backend {settings.backend} fetch uploaded programs from reports.address, which "
-            "this service does not have set"
+            "is not set"
         )
     wanted = settings.programs.enabled
     if wanted is None and not may_send_code(settings):

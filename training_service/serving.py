@@ -77,7 +77,9 @@ class Listener:
             credentials = server_credentials(self.tls, client_certificates=self.client_certificates)
             return server.add_secure_port(self.address, credentials)
         except RuntimeError as error:
-            remedy = "Choose another one" + (" with --address" if self.setting == "server.address" else "")
+            remedy = "Choose another address" + (
+                " with --address" if self.setting == "server.address" else ""
+            )
             raise CannotServe(
                 f"{self.setting}: cannot listen at {self.address}: another program may use the port, or the "
                 f"host is not an address of this machine. {remedy}"
@@ -171,8 +173,9 @@ def make_server(
     interceptor: CallInterceptor,
     descriptors: int,
 ) -> grpc.aio.Server:
-    """Return a server of these services, with limits that let it use at most this number of file
-    descriptors.
+    """Return a server of these services.
+
+    It has at most half as many connections as `descriptors`, the number of file descriptors.
     """
     server = grpc.aio.server(
         options=[

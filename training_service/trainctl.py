@@ -1,4 +1,4 @@
-"""The beginning of trainctl. It imports almost nothing, so that Ctrl-C ends it properly from the start."""
+"""The entry point of trainctl. It imports little, so that Ctrl-C ends it properly from the start."""
 
 import os
 import signal

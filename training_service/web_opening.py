@@ -141,11 +141,11 @@ def _listen(settings: Settings, api_port: int) -> socket.socket:
         wanted = 0 if split(settings.server.address)[1] == "0" else api_port + 1
         try:
             return listen("127.0.0.1", wanted)
-        except (OSError, OverflowError):  # the port is in use, or is above the last port
+        except (OSError, OverflowError):  # the port is in use, or is above the largest port
             return listen("127.0.0.1", 0)
     try:
         return listen(host_of(address), int(split(address)[1]))
     except OSError as error:
         raise CannotOpenDashboard(
-            f"web.address: cannot listen at {address}: {error.strerror}. Choose another one"
+            f"web.address: cannot listen at {address}: {error.strerror}. Choose another address"
         ) from error

@@ -20,7 +20,7 @@ from job_tracker.store.audit import AuditStore
 
 FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
-"""Equal events within this time become one event."""
+"""After an event is written, equal events within this time become one event."""
 MOST_KEPT: Final = 4096
 """The largest number of different events in memory."""
 _BATCH: Final = 500
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class AuditTrail:
-    """Keeps denials and reads. `note` returns at once, so a store that does not answer delays no call.
+    """Keeps audit events of denials and of reads. `note` returns at once, even if the store does not answer.
 
     The first of several equal events is written within a second. Equal events of the next minute are written
     as one event with a count. If a caller exceeds a limit, or the memory is full, further events of the
@@ -92,7 +92,7 @@ class AuditTrail:
     async def run(self) -> None:
         """Every second, write the events that are due, until cancelled."""
         backoff = Backoff(FLUSH_SECONDS, _LONGEST_PAUSE)
-        failure = "denials and reads cannot be written to the audit"
+        failure = "events of denials and reads cannot be written to the audit"
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
 
     async def flush(self, *, everything: bool = False) -> None:

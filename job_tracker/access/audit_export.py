@@ -71,7 +71,7 @@ class AuditExport:
         return in_file
 
     def _append(self, events: Sequence[AuditEvent]) -> int:
-        """Append the events that the file lacks, and sync it to disk. Return the id of the last event."""
+        """Append the events that the file lacks, and sync the file. Return the id of the last event."""
         with self._opened() as file:
             last = _last_id(file)  # another service on this machine may write the file, too
             file.write(b"".join(map(line_of, (event for event in events if event.id > last))))

@@ -66,10 +66,10 @@ class Callers:
     ) -> None:
         """`operators` are the names of callers that are operators.
 
-        Such a caller has a certificate, or a token without a role.
+        The names are those of client certificates, and of tokens without a role.
 
-        `failures` counts invalid tokens by address, or by network of IPv6; None: any number is
-        checked. `clock` gives Unix time.
+        `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
+        gives Unix time.
         """
         self._store = store
         self._projects = projects
@@ -130,7 +130,7 @@ class Callers:
         return known
 
     def remembering(self) -> Callable[[Caller], Awaitable[Caller]]:
-        """Return a variant of `current` that looks up each token only once."""
+        """Return a variant of `current` that looks up each caller only once."""
         found: dict[tuple[str, str], Caller | NotAllowed] = {}
 
         async def current(caller: Caller) -> Caller:
@@ -148,7 +148,10 @@ class Callers:
         return current
 
     async def current(self, caller: Caller) -> Caller:
-        """Return the caller with its present roles. Raises NotAllowed if its token has ended."""
+        """Return the caller with its present roles.
+
+        Raises NotAllowed if its token is no longer valid, and StoreUnavailable.
+        """
         if caller.means is Means.CERTIFICATE:
             return await self.by_certificate(caller.name, caller.address)
         if caller.means is not Means.TOKEN or caller.credential == tokens.OPERATOR_ID:
@@ -162,11 +165,11 @@ class Callers:
         return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
 
     def accept_operator(self, digest: bytes) -> None:
-        """Accept the operator's token with this digest. It is in a file of the service, not in a store."""
+        """Accept the operator's token with this digest. The token is in a file, not in a store."""
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
-        """Set the function to call after changes of tokens or roles, and after a token's end (`announce`)."""
+        """Set the function that `announce` calls."""
         self._on_change = call
 
     async def refresh(self) -> None:
@@ -178,9 +181,10 @@ class Callers:
             await self._look()
 
     async def announce(self) -> None:
-        """Look for changes of tokens and roles, and call the function that was passed to `on_change`.
+        """Look for changes of tokens and roles.
 
-        Do not call it if nothing has changed and no used token has expired since the last call.
+        If there are any, or a used token has expired since the last call, call the function that was passed
+        to `on_change`. Raises StoreUnavailable.
         """
         await self.refresh()
         now, generation = self._clock(), self._generation
@@ -205,7 +209,7 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: this task ends the streams of callers without rights
+            except Exception:  # any error: only this task ends the streams of callers that lost their rights
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
@@ -281,7 +285,7 @@ class Callers:
         known = _Known(token, end.timestamp() if end else math.inf)
         if known.ends_at <= self._clock():
             raise _ended(token)
-        if generation == self._generation:  # otherwise the token may have been revoked since
+        if generation == self._generation:  # otherwise the token may have been revoked in the meantime
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known
@@ -315,7 +319,7 @@ _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
 
 
 def _operator_at(address: str) -> Caller:
-    """Return the caller at this address that has sent the operator's token, which is in a service's file."""
+    """Return the caller at this address that sent the operator's token, which is in a file of the service."""
     return Caller(
         name="operator",
         means=Means.TOKEN,
@@ -330,9 +334,10 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """Return the project of a request that names no project, from a caller with these roles.
+    """Return the default project of a caller with these roles, for requests that name no project.
 
-    It is `default` if the caller has a role in it, or has no role; else the caller's first project by name.
+    It is `default` if the caller has a role in it, or has no role. Otherwise it is the first of the caller's
+    projects, sorted by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

@@ -1,4 +1,4 @@
-"""The API's operations on tokens and projects. They do not depend on the API's protocol."""
+"""The API's operations on tokens, projects and audit events. They do not depend on the API's protocol."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,11 +55,12 @@ class ProjectView:
 
 
 class Access:
-    """Creates and revokes tokens, and declares projects with their members.
+    """Creates, lists and revokes tokens, declares projects with their members, and lists audit events.
 
-    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py), with a message
-    that does not depend on whether the project exists. A change takes effect in this replica when the
-    operation returns, and in other replicas within a second.
+    If the caller's role does not allow an operation (domain/rights.py), the operation raises Forbidden. The
+    message does not depend on whether the project exists. Two operations never raise Forbidden:
+    `list_projects` and `revoke_token`. A change takes effect in this replica when the operation returns, and
+    in other replicas within a second.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Access:
         limits: TokenLimits = UNLIMITED,
         note: EventObserver = ignore_event,
     ) -> None:
-        """`note` gets an event of each denial."""
+        """`note` gets an event for each denial."""
         self._store = store
         self._projects = projects
         self._callers = callers
@@ -82,7 +83,10 @@ class Access:
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
-        """Create a token. Return its text, which is not stored, and the token. See Token for the arguments.
+        """Create a token. Return its text, which is not stored, and the token.
+
+        `lifetime` is the time until the token expires; None: it never expires. See Token for the other
+        arguments.
 
         Only operators may create a token without a project. Raises InvalidField, UnknownReference and
         TooManyTokens.
@@ -102,7 +106,8 @@ class Access:
         if lifetime is not None and not timedelta(0) < lifetime <= LONGEST_LIFETIME:
             raise InvalidField(
                 "lifetime",
-                f"{lifetime.total_seconds():g} s is not allowed; allowed: up to {LONGEST_LIFETIME.days} days",
+                f"{lifetime.total_seconds():g} s is not allowed; allowed: more than 0 s, up to "
+                f"{LONGEST_LIFETIME.days} days",
             )
         now = self._clock()
         while True:
@@ -144,7 +149,7 @@ class Access:
         return found[:limit], found[limit - 1].id if len(found) > limit else ""
 
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
-        """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
+        """Revoke a token, and return it. The call may be repeated. Every caller may revoke its own token.
 
         Raises UnknownReference if the token does not exist or the caller may not revoke it. Raises
         InvalidField if `token_id` is the whole text of a token.
@@ -171,7 +176,7 @@ class Access:
         return token
 
     async def list_projects(self, caller: Caller) -> Sequence[ProjectView]:
-        """Return the projects in which the caller has a role, by name."""
+        """Return the projects in which the caller has a role, sorted by name."""
         views = []
         for project in sorted(self._projects.all(), key=lambda each: each.name):
             role = caller.role_in(project.name)
@@ -296,7 +301,7 @@ class Access:
             if await self._store.put_project(after, event=event):
                 await self._callers.announce()
                 return replace(after, version=after.version + 1)
-        raise NotPossible(f"project {name} is being changed by others all the time; try again")
+        raise NotPossible(f"other calls keep changing project {name}; try again")
 
     def _existing(self, name: str) -> None:
         if self._projects.get(name) is None:

@@ -1,4 +1,4 @@
-"""The projects that exist, which are declared in files or by the API. They are kept in memory."""
+"""The projects that exist. They are declared in files or through the API, and are kept in memory."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -24,8 +24,8 @@ NONE_DECLARED: Final[Mapping[str, Project]] = {}
 class Projects:
     """All projects.
 
-    `default` always exists. A project that a file declares hides a project of the same name that the API
-    declared.
+    `default` always exists. A project that a file declares hides a project of the same name that was declared
+    through the API.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Projects:
         note: EventObserver = ignore_event,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`note` gets an event of each project that changes in a file; see `declare`."""
+        """`note` gets an event for each project that changes in a file; see `declare`."""
         self._note = note
         self._clock = clock
         self._source = ""
@@ -49,13 +49,13 @@ class Projects:
 
     @property
     def stored(self) -> Collection[str]:
-        """The names of the projects that were declared by the API, as of the last `load`."""
+        """The names of the projects that were declared through the API, as of the last `load`."""
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
         """Use `declared` as the source of the files' projects from now on, and load all projects.
 
-        Later changes of the files' projects become audit events, with the text `source` as detail.
+        Later changes of the files' projects become audit events, with `source` as detail.
         """
         self._source = ""
         self._declared_now = declared
@@ -75,13 +75,15 @@ class Projects:
             self._note_changes(before)
         for name in sorted(stored.keys() & self._declared.keys()):
             log.error(
-                "project %s is declared in a file and by the API; the file counts. Remove it from the file, "
-                "or delete it with `trainctl project delete %s` while it is not in the file",
+                "project %s is declared in a file and through the API; the file is used. Remove it from the "
+                "file, or delete it with `trainctl project delete %s` while it is not in the file",
                 *(name, name),
             )
         gone = self._all.keys() - {DEFAULT_PROJECT, *stored, *self._declared}
         for name in sorted(gone):
-            log.warning("project %s is gone; its jobs go on, and only operators may see them", name)
+            log.warning(
+                "project %s no longer exists; its jobs continue, and only operators may see them", name
+            )
         self._all = {DEFAULT_PROJECT: Project(name=DEFAULT_PROJECT), **stored, **self._declared}
         roles: dict[str, dict[str, Role]] = {}
         for project in self._all.values():
@@ -123,7 +125,7 @@ class Projects:
         return name in self._declared
 
     def is_deletable(self, name: str) -> bool:
-        """Return whether only the store has the project, so that a call of the API can delete it."""
+        """Return whether the API can delete the project: it is only in the store, and is not `default`."""
         return name in self._stored and name not in self._declared and name != DEFAULT_PROJECT
 
     def roles_of(self, member: str) -> Mapping[str, Role]:

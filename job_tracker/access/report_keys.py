@@ -34,7 +34,7 @@ class ReportKeyAccess:
         clock: Callable[[], datetime] = utc_now,
         note: EventObserver = ignore_event,
     ) -> None:
-        """`note` gets an event of each denial."""
+        """`note` gets an event for each denial."""
         self._store = store
         self._keys = keys
         self._clock = clock
@@ -62,8 +62,8 @@ class ReportKeyAccess:
         )
         if key is None:
             raise LimitExceeded(
-                f"live attempts use {MOST_KEYS} keys of report tokens, which is the limit; wait for their "
-                "ends, or cancel the jobs with the oldest ones",
+                f"live attempts use {MOST_KEYS} keys of report tokens, which is the limit; wait until "
+                "some of them have ended, or cancel the jobs that use the oldest keys",
                 limit="report keys",
             )
         log.info("%s made report key %d", caller.name, key.id)
@@ -71,7 +71,9 @@ class ReportKeyAccess:
         return key
 
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
-        """Remove a replaced key, so that reports with its tokens are refused at once. May be repeated.
+        """Remove a replaced key, so that reports with its tokens are refused at once.
+
+        The call may be repeated.
 
         Raises UnknownReference and NotPossible.
         """
@@ -90,4 +92,7 @@ class ReportKeyAccess:
 
 
 def _ids(known: dict[int, ReportKey]) -> str:
-    return ", ".join(str(each.id) for each in known.values() if each.replaced_at) or "none but the current"
+    return (
+        ", ".join(str(each.id) for each in known.values() if each.replaced_at)
+        or "none, since only the current key exists"
+    )

@@ -31,7 +31,7 @@ class ServiceStanding:
     store_place: str
     """A file, or the address of a server, without secrets."""
     store_seconds: float
-    """The time that the job store took to answer this question."""
+    """The number of seconds that the job store took to count the jobs."""
     jobs: Mapping[JobState, int]
     """The number of jobs in each state."""
     storage: StorageHealth
@@ -66,7 +66,7 @@ class ServiceView:
         self._clock = clock
 
     async def see_service(self, caller: Caller) -> ServiceStanding:
-        """Return the state of the service. Raises Forbidden, and StoreUnavailable."""
+        """Return the state of the service. Raises Forbidden and StoreUnavailable."""
         self._guard.check_everywhere(caller, "see_service")
         began = time.monotonic()
         tallies = await self._store.tallies()

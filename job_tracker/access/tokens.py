@@ -1,4 +1,4 @@
-"""The text of tokens: tst_ID_SECRET, where the id is shown in lists, and the secret is shown once."""
+"""The text of tokens: tst_ID_SECRET. Lists show the id; the secret is shown only once."""
 
 import base64
 import hashlib

@@ -45,7 +45,7 @@ _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """An unchecked submission. An empty text means that the client did not send the value."""
+    """An unchecked submission. An empty string means that the client did not send the value."""
 
     algorithm: str
     dataset_id: str
@@ -85,10 +85,10 @@ class Admission:
     """Checks requests against the catalog of algorithms and datasets, and against the configuration.
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and the deadlines for
-    requests that do not set them. `max_processes` bounds the training processes of one job; None:
-    PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the paths of new jobs'
-    folders. `trees` are the uploaded programs. Without `queues`, there is one queue for all projects, with
-    this `capacity`.
+    requests that do not set them. `max_processes` bounds the training processes of one job; None: the
+    bound is PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the paths of
+    new jobs' folders. `trees` are the uploaded programs. Without `queues`, there is one queue for all
+    projects, with this `capacity`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Admission:
         return self._queues.tree.most_instances
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
-        """Return the key that makes the request repeatable.
+        """Return the key with which the client may repeat the request.
 
         None: the request has no key. Raises InvalidField. Each project has its own keys.
         """

@@ -39,7 +39,7 @@ class _Place(NamedTuple):
 
 
 class DatasetVersions:
-    """Finds versions of the configured datasets ("*" stands for all datasets without an entry).
+    """Finds versions of the catalog's datasets. "*" stands for all datasets without an entry of their own.
 
     Concurrent calls for the same version share one check. Each check has its own thread, and callers take
     turns. So a storage that hangs delays only the jobs that need its data.

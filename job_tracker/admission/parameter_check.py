@@ -28,10 +28,11 @@ _LONGEST_REASON = 1000
 class ParameterCheck:
     """Runs the `check` program of algorithms that have one.
 
-    If the program cannot be run, the parameters are accepted.
+    Only exit code REFUSED refuses the parameters. They are accepted if the program ends with any other code,
+    takes too long, or cannot be run.
 
-    The program's environment has the job's parameters, WORLD_SIZE and PATH, but no secrets or variables of
-    the service.
+    The program's environment has the algorithm's variables, the job's parameters, WORLD_SIZE and PATH, but no
+    secrets or variables of the service.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ParameterCheck:
     async def check(self, caller: Caller, spec: JobSpec) -> None:
         """Run the `check` program of the job's algorithm, if it has one.
 
-        Raises InvalidField with the last line of the program's output if the program refuses the parameters.
+        Raises InvalidField if the program refuses the parameters; the message is the last line of its stderr.
 
         Raises LimitExceeded if the check gets no turn within half of its time. In this case, the parameters
         are not accepted, since the program has not checked them.

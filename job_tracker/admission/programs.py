@@ -50,9 +50,9 @@ class Trees(Protocol):
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a use of a tree of uncommitted changes by a job; do nothing if the tree is not complete.
+        """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
 
-        Raises InvalidField for a tree of another kind.
+        Raises InvalidField if the tree has other files than a text of changes.
         """
         ...
 
@@ -69,9 +69,10 @@ class NoTrees:
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
-    """Check the program, except for its tree, and return an algorithm for it, which has no recipes.
+    """Check the program, and return an algorithm for it, which has no recipes.
 
-    `name` is the algorithm that the request names. Raises InvalidField.
+    This does not check the parts that depend on the uploaded files or on the backend: the tree, requirements,
+    Python environment and image. `name` is the algorithm that the request names. Raises InvalidField.
     """
     if name not in ("", PROGRAM):
         raise InvalidField("algorithm", f"{quoted(name)} is not allowed with a program; leave it out")
@@ -100,7 +101,7 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
 def accepted(program: ProgramRequest) -> Program:
     """Return the part of a checked program that is stored with the job.
 
-    The job's group has the other fields.
+    The job's group has the command and the framework, and the job's spec has the version as `code_version`.
     """
     return Program(
         tree=program.tree,

@@ -50,7 +50,7 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
             )
         if not name:
             raise InvalidField(
-                "queue", f"must not be empty: {quoted(wanted)} takes other projects; {may_use}"
+                "queue", f"must not be empty: project {project} may not use {quoted(wanted)}; {may_use}"
             )
         raise UnknownReference("queue", f"{quoted(wanted)} doesn't exist; {may_use}")
     if problem := tree.problems.get(wanted):
@@ -61,8 +61,8 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
     """Return the priority as a number. Raises InvalidField.
 
-    `sent` is the text in the request: the name of a priority class, a number, or empty. A job that is
-    submitted again sends the number.
+    `sent` is the text in the request: the name of a priority class, a number, or empty. A request that
+    repeats an earlier job has the number.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:

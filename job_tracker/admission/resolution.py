@@ -1,4 +1,4 @@
-"""Resolves configuration, algorithm and request into the group spec of a job."""
+"""Makes the group spec of a job from the configuration, the algorithm and the request."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ class Resolver:
 
     @property
     def limits(self) -> RequestLimits | None:
-        """Return the limits of instance options in requests; None if none are allowed."""
+        """Return the limits of instance options in requests; None if requests may not have such options."""
         return self._plugin.limits
 
     def resolve(self, entry: Entry[Algorithm], group: Composition, sent: InstanceOptions) -> GroupSpec:
@@ -49,7 +49,7 @@ class Resolver:
     def resolve_program(
         self, framework: str, command: tuple[str, ...], group: Composition, sent: InstanceOptions
     ) -> GroupSpec:
-        """Return the spec of a group that runs the command in uploaded files. Raises InvalidField."""
+        """Return the spec of a group that runs the command of an uploaded program. Raises InvalidField."""
         try:
             trainers = self._plugin.resolve_program(command, sent)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The algorithms and datasets of the configuration."""
+"""Algorithms and datasets, and the parameters and options that a request may set."""
 
 from job_tracker.catalog.algorithms import Algorithm, algorithm_model
 from job_tracker.catalog.datasets import Dataset

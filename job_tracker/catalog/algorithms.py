@@ -33,7 +33,7 @@ class Recipe(Protocol):
 
     @property
     def nproc_per_node(self) -> int:
-        """Number of training processes in each instance."""
+        """The number of training processes in each instance."""
         ...
 
 
@@ -84,7 +84,8 @@ class Algorithm(Config):
     max_instances: int | None = Field(
         default=None,
         ge=1,
-        description="Largest PARALLEL_INSTANCES of a job. Unset: `scheduling.capacity`.",
+        description="Largest PARALLEL_INSTANCES of a job. Unset: the capacity (`scheduling.capacity` or "
+        "`scheduling.flavors`).",
     )
     roles: dict[str, RoleRecipe] = Field(
         default={},
@@ -94,7 +95,7 @@ class Algorithm(Config):
     elastic: ElasticRecipe | None = Field(
         default=None,
         description="Lets the group continue when it loses workers. Unset: the loss of one instance ends the "
-        "attempt.",
+        "attempt, unless `max_lost` allows the loss.",
     )
     max_lost: int = Field(
         default=0,
@@ -102,7 +103,7 @@ class Algorithm(Config):
         le=10_000,
         description="Largest MAX_LOST_INSTANCES that a job may set: the number of instances other than the "
         "master that may fail while the attempt continues without them. 0: the loss of one instance ends the "
-        "attempt.",
+        "attempt, unless the group is elastic.",
     )
     dataset: bool = Field(
         default=True,
@@ -122,7 +123,8 @@ class Algorithm(Config):
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="Program and arguments that the service runs at submission, with the parameters and "
-        "WORLD_SIZE as environment. Exit code 65 refuses the request with the text on standard error.",
+        "WORLD_SIZE as environment. Exit code 65 refuses the request. The last line of the program's "
+        "standard error becomes the error message.",
     )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={},
@@ -212,6 +214,7 @@ class Algorithm(Config):
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of the processes: the parameters of the request, and defaults for all others.
 
+        Parameters that the algorithm does not declare become one variable, FREE_PARAMETERS.
         Raises InvalidField for the first parameter that is not allowed.
         """
         free = {}
@@ -241,7 +244,7 @@ class Algorithm(Config):
 
 
 def _as_json(free: Mapping[str, str]) -> str:
-    # The text is not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
+    # The text is not escaped: with \u escapes, the largest allowed request would not fit into a variable.
     text = json.dumps(free, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > _MAX_FREE_BYTES:
         raise InvalidField(

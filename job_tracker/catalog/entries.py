@@ -36,7 +36,7 @@ class Origin(StrEnum):
     API = "api"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity, to be keys
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # by identity, so entries can be keys
 class Entry(Generic[T]):
     """An algorithm, a dataset or a queue with its name."""
 
@@ -48,11 +48,11 @@ class Entry(Generic[T]):
     project: str = ""
     """The only project that can use the entry. Empty: all projects."""
     version: int = 0
-    """The number of the change by which the API declared the entry; 0 for entries of files."""
+    """The number of the change that declared the entry through the API; 0 for entries of files."""
     changed_at: datetime | None = None
     changed_by: str = ""
     definition: str = ""
-    """The definition that was declared by the API, as JSON; empty for entries of files."""
+    """The definition that was declared through the API, as JSON; empty for entries of files."""
 
 
 Algorithms = Mapping[str, Entry[Algorithm]]
@@ -63,16 +63,16 @@ class Catalog(Protocol):
     """Finds algorithms and datasets. Its answers may differ from call to call."""
 
     def algorithms(self, project: str) -> Algorithms:
-        """Return the algorithms of a project by name, including the algorithms for all projects."""
+        """Return the algorithms of a project, keyed by name. They include the algorithms for all projects."""
         ...
 
     def datasets(self, project: str) -> Datasets:
-        """Return the datasets of a project by id, including the datasets for all projects."""
+        """Return the datasets of a project, keyed by id. They include the datasets for all projects."""
         ...
 
 
 class FixedCatalog:
-    """A catalog of the same algorithms and datasets for every project."""
+    """A catalog with the same algorithms and datasets for every project."""
 
     def __init__(
         self, algorithms: Mapping[str, Algorithm], datasets: Mapping[str, Dataset] | None = None

@@ -20,7 +20,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """A role besides the master and the workers. Options that it leaves out are those of the algorithm."""
+    """A role besides the master and the workers. Its missing options have the values of the algorithm."""
 
     instances: int = Field(
         default=1,
@@ -32,7 +32,8 @@ class RoleRecipe(Config):
         default=None,
         ge=1,
         le=_MOST,
-        description="Largest number of instances in a request. Unset: `scheduling.capacity`.",
+        description="Largest number of instances in a request. Unset: the capacity (`scheduling.capacity` or "
+        "`scheduling.flavors`).",
     )
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
@@ -70,18 +71,18 @@ class Composition:
     roles: Mapping[str, int]
     elastic: Elastic | None
     ends_with_master: bool
-    """True if instances other than trainers, such as parameter servers, run until the master ends."""
+    """True if some instances, such as parameter servers, run until the master has ended."""
     max_lost: int = 0
     """The number of instances that may fail while the attempt continues."""
 
     @property
     def size(self) -> int:
-        """Number of all instances."""
+        """The number of all instances."""
         return sum(self.roles.values())
 
     @property
     def trainers(self) -> int:
-        """Number of instances that train: the master and its workers."""
+        """The number of instances that train: the master and its workers."""
         return sum(count for role, count in self.roles.items() if role in TRAINERS)
 
 
@@ -103,7 +104,7 @@ GROUP_PARAMETERS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composer:
-    """Composes the groups of one configured algorithm from the parameters of requests."""
+    """Composes the groups of one algorithm from the parameters of requests."""
 
     framework: str
     roles: Mapping[str, RoleRecipe]
@@ -124,7 +125,7 @@ class Composer:
         return (INSTANCES_PARAMETER, *least, *lost, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """Return the first conflict between the configuration and the framework, or None."""
+        """Return the first conflict in the algorithm's settings, or with its framework; None: no conflict."""
         for role, recipe in self.roles.items():
             known = self.traits.roles.get(role)
             if known is None:
@@ -209,8 +210,8 @@ class Composer:
             words = " and ".join(f"{count} of role {role}" for role, count in others.items())
             raise InvalidField(
                 f"parameters.{INSTANCES_PARAMETER}",
-                f"{trainers} with {words} makes {trainers + sum(others.values())} instances; at most the "
-                f"service's capacity, {capacity}, is allowed",
+                f"{trainers} with {words} makes {trainers + sum(others.values())} instances; the "
+                f"service's capacity allows at most {capacity}",
             )
         return Composition(
             self._in_order(trainers, others),

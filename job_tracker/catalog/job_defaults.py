@@ -20,7 +20,7 @@ from job_tracker.domain.policies import (
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
 MOST_PATTERNS, LONGEST_PATTERN = 16, 128
-"""The largest number of patterns of metrics, and the largest length of each."""
+"""The largest number of patterns of metric names, and the largest length of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,7 @@ class JobDefaults:
         """Return the configured deadlines, overridden by the values of a request. A value of 0 becomes None.
 
         `progress_of_algorithm` is the algorithm's default for the deadline for progress; None: it has none.
+        Raises InvalidField.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:

@@ -1,4 +1,4 @@
-"""Layers of options of instances: the options of all algorithms, of one algorithm, and of a request."""
+"""Merges the options of instances: those of all algorithms, of one algorithm, and of a request."""
 
 from collections.abc import Mapping
 from typing import TypeVar

@@ -33,7 +33,7 @@ PodOptionName = Literal[
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
-# All options except for options that choose machines and priorities.
+# All options, except those that choose machines and priorities.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations", "placement"}
 )
@@ -118,10 +118,8 @@ class RequestLimits(Config):
                 )
         for key in options.annotations:
             if key_prefix(key) not in ("", *self.allowed_key_prefixes):
-                allowed = ", ".join(("none", *self.allowed_key_prefixes))
-                raise InvalidField(
-                    f"{FIELD}.annotations", f"{quoted(key)} is not allowed; allowed prefixes are {allowed}"
-                )
+                allowed = ", or the prefix ".join(("no prefix", *self.allowed_key_prefixes))
+                raise InvalidField(f"{FIELD}.annotations", f"{quoted(key)} is not allowed; use {allowed}")
 
 
 def check_processes(instance: InstanceSpec, framework: str) -> None:
@@ -139,7 +137,7 @@ def check_processes(instance: InstanceSpec, framework: str) -> None:
     if not instance.command:
         raise InvalidField(
             field,
-            f"{processes} is not allowed: the algorithm has no command that torchrun can start; only 1 is "
+            f"{processes} is not allowed: the algorithm has no command that a launcher can run; only 1 is "
             "allowed",
         )
     gpus = sum(int(amount(each)) for name, each in instance.resources.items() if name.endswith(_GPU))

@@ -1,4 +1,4 @@
-"""Options that a request sets for its instances: PodOptions on the wire."""
+"""Options that a request sets for its instances: the message PodOptions of the API."""
 
 from dataclasses import asdict
 from typing import Literal
@@ -94,7 +94,8 @@ class RequestedPodOptions(Config):
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="Number of training processes in each instance. If more than 1, torchrun starts them.",
+        description="Number of training processes in each instance. If there are several, the "
+        "framework's launcher, such as torchrun, starts them.",
     )
     node_selector: dict[Key, LabelValue] = Field(
         default={}, max_length=_MANY, description="Labels that a node must have to run the pods."

@@ -1,4 +1,4 @@
-"""Types of configuration with the syntax of Kubernetes: names, labels, quantities."""
+"""Types of settings with the syntax of Kubernetes: names, labels, quantities."""
 
 import re
 from decimal import Decimal

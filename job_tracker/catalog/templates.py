@@ -17,7 +17,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 
 DATA_URI = "TRAINING_DATA_URI"
-"""The name for the URI of the dataset version, which every command may use besides its parameters."""
+"""The name of the placeholder for the URI of the dataset version, which every command may have."""
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")
@@ -118,8 +118,8 @@ def filled(
 ) -> tuple[str, ...]:
     """Return the command with these values for its placeholders.
 
-    Parameters that have no value are not in `values`.
-    Raises InvalidField for a value that would be taken for an option.
+    Parameters that have no value are not in `values`. Raises InvalidField for a value that the program would
+    take for an option.
     """
     arguments: list[str] = []
     option = False  # whether the last argument is an option without a placeholder

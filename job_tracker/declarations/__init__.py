@@ -1,1 +1,1 @@
-"""Algorithms and datasets that are declared in files or by the API, and change without a restart."""
+"""Algorithms, datasets and queues of files and of the API. They change without a restart."""

@@ -36,7 +36,7 @@ class Files:
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
     queues: Mapping[str, QueueRecipe] = field(default_factory=dict)
     pool: Pool = _NO_POOL
-    """The capacity and flavors that the queues divide."""
+    """The capacity and flavors that the queues share."""
     shipped: Mapping[Kind, frozenset[str]] = field(default_factory=dict)
     """The names of the built-in entries, by kind."""
 
@@ -57,7 +57,7 @@ class Files:
 ReadFiles = Callable[[], Files]
 """Returns the entries of files.
 
-The result is the same object until a file has changed. The function may read files.
+The result is the same object until a file has changed. The function may block, since it may read files.
 """
 FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Returns which of the given queues have jobs that have not ended. Raises StoreUnavailable."""
@@ -74,13 +74,16 @@ def command_of(kind: Kind) -> str:
 
 
 def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
-    """Return the projects that a queue lists although they do not exist."""
+    """Return the projects that the queue lists, and that do not exist."""
     return [name for name in recipe.projects if name not in known]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Files that are refused since they leave out a queue with jobs, and the time of the next check."""
+    """Files that are refused, because they remove a queue that has jobs, or make it a parent.
+
+    At the time `until`, the files are checked again.
+    """
 
     files: Files | None = None
     until: float = 0.0
@@ -88,10 +91,13 @@ class _Refused:
 
 
 class DeclaredCatalog:
-    """A Catalog with the entries of files and of the API. Entries are the same objects until they change.
+    """A Catalog with the entries of files and of the API.
 
-    If a file and the API declare the same name, the file counts. If a changed setting makes an entry of the
-    API invalid, the entry stays, but cannot be used.
+    Entries of algorithms and datasets are the same objects until they change.
+
+    If a file and the API declare the same name, the entry of the file is used. If the API declares the name
+    of a built-in entry, the entry of the API is used. If a changed setting makes an entry of the API invalid,
+    the entry stays, but cannot be used.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class DeclaredCatalog:
 
     @property
     def stored(self) -> Sequence[Declaration]:
-        """The entries that were declared by the API, as of the last refresh."""
+        """The entries that were declared through the API, as of the last refresh."""
         return self._stored
 
     @property
@@ -138,7 +144,7 @@ class DeclaredCatalog:
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
         """Use other files from the next refresh on.
 
-        `problem` returns the reason why their present content cannot be used; None if it can be used.
+        `problem` returns the reason why these files cannot be used now; None if they can be used.
         """
         self._read_files, self._problem_of_files = read_files, problem
 
@@ -152,7 +158,7 @@ class DeclaredCatalog:
 
     @property
     def queues(self) -> Mapping[str, Entry[QueueRecipe]]:
-        """The declared queues by name. The queue `default` exists even if it is not declared."""
+        """The declared queues by name. The queue `default` may be used even if it is not declared."""
         return self._queues
 
     @property
@@ -170,7 +176,7 @@ class DeclaredCatalog:
             self._callbacks.remove(on_change)
 
     def check(self, declaration: Declaration) -> None:
-        """Raise InvalidField or Forbidden unless the definition can be used in its project."""
+        """Raise InvalidField or Forbidden if the definition cannot be used in its project."""
         if declaration.kind is Kind.DATASET:
             self._reader.dataset(declaration.definition)
             return
@@ -211,7 +217,10 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return `files`; but while they leave out a queue that has jobs, return the previous files."""
+        """Return `files`.
+
+        While they leave out a queue that has jobs, or make it a parent, return the previous files instead.
+        """
         if files is self._files or self._number is None or files.queues == self._files.queues:
             self._refused = _Refused()
             return files
@@ -229,7 +238,7 @@ class DeclaredCatalog:
             "run there"
         )
         if files is not self._refused.files:
-            log.error("%s; the previous content stays in use until they have ended", problem)
+            log.error("%s; the previous content stays in use until these jobs have ended", problem)
         self._refused = _Refused(files, now + _RETRY_SECONDS, problem)
         return self._files
 
@@ -263,8 +272,8 @@ class DeclaredCatalog:
             kind, project, name = declaration.kind, declaration.project, declaration.name
             if name in files.names(kind) and not files.is_shipped(kind, name):
                 log.error(
-                    "%s %s is declared in a file and by the API%s; the file counts. Remove it from the file, "
-                    "or by `trainctl %s%s rm %s`",
+                    "%s %s is declared in a file and through the API%s; the file is used. Remove it from the "
+                    "file, or with `trainctl %s%s rm %s`",
                     *(kind, name, f" in project {project}" if project else ""),
                     *(f"--project {project} " if project else "", command_of(kind), name),
                 )
@@ -344,12 +353,12 @@ class DeclaredCatalog:
         return _entry(declaration, value, problem)
 
     def _images(self) -> frozenset[str]:
-        """Return the images of the algorithms that operators have declared for all projects."""
+        """Return the images of the algorithms for all projects, which only operators can declare."""
         return frozenset(image for image in _images(self._algorithms[""].values()))
 
 
 def _recipes(entries: Mapping[str, Entry[QueueRecipe]]) -> dict[str, QueueRecipe]:
-    """Return the recipes of those queues that were declared by the API, by name."""
+    """Return the valid recipes of the queues that were declared through the API, by name."""
     return {name: each.value for name, each in entries.items() if each.value and each.origin is Origin.API}
 
 

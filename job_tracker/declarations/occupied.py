@@ -21,14 +21,14 @@ class JobList(Protocol):
 class Occupied:
     """Finds which of the given queues have jobs that have not ended.
 
-    The cost grows with the number of such jobs.
+    The cost grows with the number of all jobs that have not ended.
     """
 
     def __init__(self, store: JobList) -> None:
         self._store = store
 
     async def __call__(self, names: Collection[str]) -> frozenset[str]:
-        """Return which of the queues have jobs that wait or run, or that wait for another attempt."""
+        """Return those of the queues `names` that have jobs that have not ended. Raises StoreUnavailable."""
         wanted, found, before = frozenset(names), set[str](), None
         while wanted - found:
             page = await self._store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before)

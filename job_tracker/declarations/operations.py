@@ -56,7 +56,7 @@ class Projects(Protocol):
         ...
 
     def is_deletable(self, name: str) -> bool:
-        """Return whether only the store has the project, so that a call of the API can delete it."""
+        """Return whether the API can delete the project: it is only in the store, and is not `default`."""
         ...
 
 
@@ -92,7 +92,7 @@ class Declarations:
         note: EventObserver = ignore_event,
         occupied: FindOccupied = none_occupied,
     ) -> None:
-        """`note` gets an event of each denial. `occupied` finds queues with jobs that have not ended."""
+        """`note` gets an event for each denial. `occupied` finds queues with jobs that have not ended."""
         self._store = store
         self._catalog = catalog
         self._projects = projects
@@ -129,7 +129,8 @@ class Declarations:
 
         An empty project stands for all projects.
 
-        Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
+        Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations. Raises Forbidden, too, if
+        the service accepts no algorithms through the API.
         """
         self._check_right(caller, "set_algorithm", project)
         self._check_project(project)
@@ -157,7 +158,7 @@ class Declarations:
         await self._remove(caller, Kind.DATASET, name, project)
 
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
-        """Return the queues that jobs of the project may use, with all parents of these queues, by name.
+        """Return the queues that jobs of the project may use, and all queues above them, sorted by name.
 
         An empty project stands for the caller's default project, but an operator then gets all queues. With
         a `name`, return only this queue. Raises UnknownReference if it does not exist.
@@ -180,7 +181,7 @@ class Declarations:
         ]
 
     async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
-        """Declare a queue, or change it. Return how the caller's default project can use it.
+        """Declare a queue, or change it. Return its entry, and how the caller's default project can use it.
 
         Jobs that were accepted stay in the queue, even if the queue would now refuse them. Raises
         InvalidField, NotPossible and TooManyDeclarations.
@@ -193,7 +194,10 @@ class Declarations:
         )
 
     async def remove_queue(self, caller: Caller, name: str) -> None:
-        """Remove a declared queue. Raises UnknownReference; NotPossible while jobs or queues are in it."""
+        """Remove a declared queue. Raises UnknownReference.
+
+        Raises NotPossible if a file declares the queue, or while jobs or queues are in it.
+        """
         self._guard.check_everywhere(caller, "remove_queue")
         await self._remove(caller, Kind.QUEUE, name, "")
 
@@ -229,7 +233,7 @@ class Declarations:
             how = "be removed" if recipe is None else f"be the parent of {name}"
             raise NotPossible(
                 f"queue {listed(occupied)} cannot {how} while jobs wait or run there; cancel them, or wait "
-                "until they have ended (max_queued = 0 lets no more in)"
+                "until they have ended (set max_queued = 0, so that the queue accepts no more jobs)"
             )
 
     def _check_right(self, caller: Caller, operation: str, project: str) -> None:
@@ -239,7 +243,7 @@ class Declarations:
             self._guard.check_everywhere(caller, operation)
 
     def _check_project(self, project: str) -> None:
-        # A removal skips this check: a project of a file may be gone while its declarations still exist.
+        # A removal skips this check: a file may no longer have a project whose declarations still exist.
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
@@ -296,9 +300,10 @@ class Declarations:
         raise _busy(kind)
 
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
-        """Raise NotPossible if a file, or another declaration that a project has, too, uses the wanted name.
+        """Raise NotPossible if the wanted name is already in use.
 
-        Names that differ only in upper and lower case count as the same.
+        It is in use if a file declares it, or if another declaration has it and some project could use both.
+        Upper and lower case do not matter.
         """
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):
@@ -358,4 +363,4 @@ def _place(declaration: Declaration) -> tuple[Kind, str, str]:
 
 
 def _busy(kind: Kind) -> NotPossible:
-    return NotPossible(f"{kind}s are being changed by others all the time; try again")
+    return NotPossible(f"other calls keep changing {kind}s; try again")

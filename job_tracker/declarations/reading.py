@@ -44,10 +44,10 @@ class Reader:
     check_algorithm: Callable[[str, Algorithm], None]
     """Raises ValueError unless this service can run the algorithm.
 
-    The text argument is the prefix of field names in the message.
+    The first argument is the prefix of field names in the message.
     """
     refusal: str = ""
-    """The reason why the service accepts no algorithms by the API; empty if it accepts them."""
+    """The reason why the service accepts no algorithms through the API; empty if it accepts them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 
@@ -146,8 +146,8 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
         if image and image not in known:
             raise InvalidField(
                 f"{FIELD}.{backend}.image",
-                f"{quoted(image)} is not allowed in a project, since no algorithm of all projects uses it; "
-                "ask an operator to declare one, or use one of their images",
+                f"{quoted(image)} is not allowed in a project, since no algorithm for all projects uses it; "
+                "ask an operator to declare such an algorithm, or use the image of an existing one",
             )
 
 
@@ -169,13 +169,14 @@ def parsed(definition: str) -> dict[str, Any]:
     for text in _texts(values):
         if not all(c.isprintable() or c in _IN_TEXT for c in text):
             raise InvalidField(
-                FIELD, f"{quoted(text)} is not allowed: it has control characters other than line breaks"
+                FIELD,
+                f"{quoted(text)} is not allowed: it has control characters other than line breaks and tabs",
             )
     return values
 
 
 def canonical(definition: str) -> str:
-    """Return the definition in the form in which it is stored. The order of names stays."""
+    """Return the definition in the form in which it is stored. The order of names is kept."""
     return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -191,13 +192,13 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
     for name in dict(_items(table)).keys() - set(allowed):
         raise InvalidField(
             f"{place}.{quoted(name)[1:-1]}",
-            f"not allowed by the API, since only files of the service decide it; allowed: "
+            f"not allowed through the API: only files of the service may set it; allowed: "
             f"{', '.join(allowed) or 'none'}",
         )
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a table. For other values, yield none, since the model refuses them."""
+    """Yield the items of a table. For other values, yield nothing, since the model refuses them."""
     if isinstance(table, Mapping):
         yield from table.items()
 
@@ -205,7 +206,7 @@ def _items(table: Any) -> Iterator[tuple[str, Any]]:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return values
 
 
@@ -214,7 +215,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the texts in a value, including names. Raises InvalidField if the value is too deeply nested."""
+    """Yield the strings in a value, including names. Raises InvalidField if it is nested too deeply."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Frameworks: from a group and a rank to the environment that the training framework expects."""
+"""Adapters of training frameworks: they compute the environment and command of each instance."""
 
 from collections.abc import Mapping
 

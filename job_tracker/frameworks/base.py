@@ -21,7 +21,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLayout:
-    """Addresses and roles of the instances of a group, by rank.
+    """Addresses and roles of the instances of a group, in the order of the instances.
 
     Unless the framework addresses every rank, only the master's host has to resolve.
     """
@@ -43,11 +43,11 @@ class GroupLayout:
         return len(self.addresses)
 
     def of_role(self, *roles: str) -> list[Address]:
-        """Return the addresses of the instances with one of these roles, by rank."""
+        """Return the addresses of the instances with one of these roles, in the order of the instances."""
         return [address for address, role in zip(self.addresses, self.roles, strict=True) if role in roles]
 
     def index_in_role(self, rank: int) -> int:
-        """Return the number of lower ranks with the same role."""
+        """Return the number of earlier instances that have the same role as instance number `rank`."""
         return self.roles[:rank].count(self.roles[rank])
 
 
@@ -105,7 +105,7 @@ class Framework(Protocol):
 
 
 class StartedAsIs:
-    """A base of frameworks whose programs need no launcher."""
+    """The base class of frameworks whose programs need no launcher."""
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
         """Return the command, unchanged."""

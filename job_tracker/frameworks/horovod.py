@@ -15,7 +15,7 @@ class Horovod:
     traits = Traits(starts_processes=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which an instance's first process joins its group."""
+        """Return the environment variables with which the first process of an instance joins its group."""
         local_size = layout.processes_per_instance
         places = {"RANK": str(rank * local_size), "LOCAL_RANK": "0"}
         size = str(layout.size * local_size)

@@ -11,7 +11,7 @@ class Jax(StartedAsIs):
     traits = Traits()
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables with which instance number `rank` joins its group."""
         return {
             "JAX_COORDINATOR_ADDRESS": str(layout.master),
             "JAX_NUM_PROCESSES": str(layout.size),

@@ -27,7 +27,10 @@ def nothing_more(_job: Job) -> Mapping[str, str]:
 
 
 def job_environment(job: Job) -> dict[str, str]:
-    """Return the environment variables that all processes of the job's current attempt have in common."""
+    """Return the environment variables with the job's parameters, ids, data and folders.
+
+    All processes of the current attempt get them.
+    """
     spec = job.spec
     return {
         **spec.environment,

@@ -10,7 +10,7 @@ _LAUNCHER = "launcher"
 class Mpi:
     """Programs that `mpirun` starts.
 
-    `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in all other ranks.
+    `trainer_kit.mpi` runs mpirun in rank 0, and mpirun's daemon in each instance that trains.
 
     If the group has a `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
     process its rank and the number of processes.

@@ -35,8 +35,8 @@ class PyTorch:
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command, with torchrun before it if torchrun has to start the processes.
 
-        This is so in an elastic group, or with several processes in an instance, unless the command calls
-        torchrun itself. torchrun reads PET_*.
+        torchrun starts them in an elastic group, and if an instance has several processes. It is not added if
+        the command is torchrun already. torchrun reads PET_*.
         """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
@@ -45,7 +45,7 @@ class PyTorch:
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
     """Return the variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
-    The master's agent hosts the store of the rendezvous. `is_host` says to each agent whether it is the
+    The master's agent hosts the store of the rendezvous. `is_host` tells each agent whether it is the
     master's agent. Without `is_host`, agents would compare host names, which may not resolve yet, and which
     are the same for all agents on one machine.
     """

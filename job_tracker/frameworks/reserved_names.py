@@ -1,6 +1,6 @@
-"""Reserved names of environment variables, which requests or configuration may not set."""
+"""Names of environment variables that requests, or the configuration, may not set."""
 
-# Names that the service, or a launcher that it starts, sets.
+# Names that are set by the service, or by a launcher that it starts.
 _SERVICE_NAMES = frozenset(
     (
         *("JOB_ID", "JOB_ATTEMPT", "ALGORITHM_NAME", "MODEL_NAME", "MODEL_URI", "MODEL_BUCKET"),
@@ -24,9 +24,9 @@ _SERVICE_PREFIXES = (
 )
 
 # Names that change how a process is loaded or found, what it trusts, or where its tools read and write. The
-# list cannot be complete. Requests cannot set these names anyway, since they may only set declared
-# parameters: the list keeps operators from declaring such a parameter by mistake. A prefix stands for a
-# family of names.
+# list cannot be complete. A request for an algorithm can set only declared parameters as variables, so there
+# the list keeps operators from declaring such a parameter by mistake. A request with an uploaded program can
+# set any variable that is not in the list. A prefix stands for a family of names.
 _RESERVED_NAMES = _SERVICE_NAMES.union(
     (
         # shells, and programs that other programs start
@@ -64,7 +64,7 @@ _RESERVED_PREFIXES = (
     # frameworks: these variables set where they load libraries, compile, cache and unpickle
     *("TORCH", "PYTORCH_", "TRITON_", "TF_", "TFDS_", "TENSORFLOW_", "KERAS_", "XLA_", "PJRT_", "TPU_"),
     *("LIBTPU_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "NUMBA_", "CUPY_", "DASK_", "RAY_"),
-    # devices, and libraries of communication
+    # devices, and communication libraries
     *("CUDA_", "CUDNN_", "CUBLAS_", "CUBLASLT_", "NVCC_", "NVRTC_", "NVTX_", "NSYS_", "NVIDIA_"),
     *("ROCM_", "ROCR_", "ROCP", "HIP_", "HSA_", "OMP_TOOL", "NCCL_", "RCCL_", "GLOO_", "UCX_", "UCC_"),
     *("FI_", "OFI_", "IBV_", "RDMAV_", "OPAL_", "ORTE_", "MPICH_", "HYDRA_", "I_MPI_", "SLURM_"),
@@ -72,7 +72,7 @@ _RESERVED_PREFIXES = (
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether parameters may not have this name, even if declared."""
+    """Return whether requests may not set this variable, not even as a declared parameter."""
     return name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIXES)
 
 

@@ -24,7 +24,7 @@ class TensorFlow(StartedAsIs):
     )
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """Return the environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables with which instance number `rank` joins its group."""
         role, index = layout.roles[rank], layout.index_in_role(rank)
         if servers := layout.of_role(_PS):
             kinds = {"chief": layout.of_role(naming.MASTER), "worker": layout.of_role(naming.WORKER)}

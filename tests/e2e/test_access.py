@@ -201,7 +201,7 @@ def test_a_name_in_the_file_and_in_the_api_is_refused_at_the_start(
     file = tmp_path / "projects.toml"
     file.write_text("[projects.vision]\n")
     refusal = service.refused("-s", f"auth.projects_file={file}")
-    assert f"auth.projects_file: {file}: project vision was declared by the API, too" in refusal
+    assert f"auth.projects_file: {file}: project vision was declared through the API, too" in refusal
     refusal = service.refused("-s", 'projects.vision={"max_queued": 1}')
-    assert "projects.vision: project vision was declared by the API, too" in refusal
+    assert "projects.vision: project vision was declared through the API, too" in refusal
     service.start().close()

@@ -29,7 +29,7 @@ from training_service.auth.authenticator import Proofs
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 NAMES = ("alice", "bob", "vision/ci", "operator", "revoked", "expired")
 """The callers with tokens. The tokens of the last two have ended."""
-MALFORMED = "the metadata authorization has another form; send 'Bearer TOKEN'"
+MALFORMED = "the metadata authorization does not have the form 'Bearer TOKEN'; send it in this form"
 
 LOOK_ALIKES = {"s": "ѕ", "t": "ｔ", "a": "а", "o": "0", "0": "O", "_": "＿", "l": "1", "-": "‐", "I": "l"}
 ODD = st.sampled_from([*" \t\n\r\0_-.", "\u00a0", "\u200b", "\ufeff", "\u2028", "é", "\ud800", "\x7f", "%"])

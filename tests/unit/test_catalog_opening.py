@@ -132,10 +132,10 @@ async def test_a_file_cannot_take_a_name_of_the_api(
     change(file, OTHER)
     for _ in range(2):
         await catalog.catalog.refresh()
-    both = "algorithms.other: algorithm Other was declared by the API, too. Remove other from"
+    both = "algorithms.other: algorithm Other was declared through the API, too. Remove other from"
     assert both in caplog.text
     assert names(catalog) == {"own", "Other"}
-    with pytest.raises(Unusable, match="algorithm Other was declared by the API, too"):
+    with pytest.raises(Unusable, match="algorithm Other was declared through the API, too"):
         await opened(store, file)
     await catalog.operations.remove_algorithm(BUILT_IN, "Other", "")
     await catalog.catalog.refresh()
@@ -232,7 +232,7 @@ async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
     said = [each.getMessage() for each in caplog.records if each.name.endswith(("catalog", "live"))]
     assert said == [
         "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there; the "
-        "previous content stays in use until they have ended",
+        "previous content stays in use until these jobs have ended",
         "the catalog: the changed files are in use",
     ]
 

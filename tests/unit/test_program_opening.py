@@ -22,7 +22,7 @@ from training_service.program_opening import refusal_of
         ({"backend": "docker"}, ""),
         (
             {"backend": "kubernetes", "programs": {"enabled": True}},
-            "reports.address, which this service does",
+            "reports.address, which is not set",
         ),
         ({"backend": "kubernetes", "reports": {"address": "training-service:51002"}}, ""),
     ],

@@ -25,7 +25,7 @@ from training_service.api.caller import Call
 from training_service.api.paging import page_of, page_size
 
 _MOST_ROLES: Final = 1000
-"""The roles in an answer to WhoAmI: at most 100 kB."""
+"""The largest number of roles in an answer to WhoAmI: they take at most 100 kB."""
 _LARGEST_INT32 = 2**31 - 1
 _LONGEST_ID = 18
 
@@ -125,7 +125,7 @@ class AccessServicer(AccessServiceServicer):
     def _changed(call: Call, project: Project) -> pb.Project:
         """Return the message of a project that the caller has changed.
 
-        Only admins of the project may change it, so the message has the members.
+        Only its admins and operators may change a project, so the message has the members.
         """
         role = call.caller.role_in(project.name) or Role.ADMIN
         return _project(ProjectView(project, role, is_declared=False))
@@ -191,7 +191,7 @@ def _report_key(key: ReportKey) -> pb.ReportKey:
 
 
 def _number(role: Role) -> pb.Role.ValueType:
-    """Return the role in messages. It has the same number as in the domain."""
+    """Return the number of the role, which is the same in messages and in the domain."""
     return role.value  # type: ignore[return-value]
 
 

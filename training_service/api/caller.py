@@ -30,7 +30,7 @@ class Call:
     caller: Caller
     metadata: Metadata
     identity: Identity | None = None
-    """The identity in the client's certificate, if that identified the caller."""
+    """The identity in the client's certificate, if the certificate identified the caller."""
 
 
 def metadata_of(context: Context) -> Metadata:
@@ -41,8 +41,9 @@ def metadata_of(context: Context) -> Metadata:
 async def call_of(context: Context, metadata: Metadata, authenticator: Authenticator) -> Call:
     """Return the call of a gRPC context, with its caller. The message need not be parsed for this.
 
-    Raises NotAllowed if the caller cannot be identified, StoreUnavailable if its token cannot be checked, and
-    InvalidField if the metadata names a project that cannot exist.
+    Raises NotAllowed if the caller cannot be identified, and RateExceeded if invalid tokens come too often
+    from its address. Raises StoreUnavailable if its token cannot be checked, and InvalidField if the metadata
+    names several projects, or one that cannot exist.
     """
     caller, identity = await authenticator.authenticate(metadata, _host_at(context.peer()), context)
     projects = [value for key, value in metadata if key == PROJECT_HEADER and isinstance(value, str)]

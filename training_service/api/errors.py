@@ -13,7 +13,7 @@ class ServiceClosing(errors.TrackerError):
         super().__init__("the service is restarting; connect again")
 
 
-# The first matching row counts, so subclasses come first.
+# The first matching row applies, so subclasses come first.
 _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.UnknownReference, grpc.StatusCode.NOT_FOUND),
     (errors.InvalidField, grpc.StatusCode.INVALID_ARGUMENT),

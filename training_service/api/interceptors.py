@@ -53,7 +53,7 @@ _Behaviour = Callable[[Any, Any], Any]
 
 
 class CallObserver(Protocol):
-    """A function that is called after each call of the API; see metrics.py."""
+    """A function that is called after each call of the API; see training_service/metrics."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """`method` is the name without its service, such as "Train"."""
@@ -109,7 +109,7 @@ class CallInterceptor:
 
     @asynccontextmanager
     async def _identified(self, call: Call) -> AsyncIterator[None]:
-        """Raise NotAllowed in the context when the client's certificate expires, which ends a stream."""
+        """Raise NotAllowed within the context when the client's certificate expires, which ends a stream."""
         if call.identity is None:
             yield
             return
@@ -124,7 +124,10 @@ class CallInterceptor:
             raise error from None
 
     def _end(self, supervision: "_Supervision") -> None:
-        """Count the call. Log it if it failed or changed something, but at a limited rate."""
+        """Count the call. Log it if it failed, or if calls of its kind change something.
+
+        Calls that were refused because the caller makes too many are logged at a limited rate.
+        """
         name, code = supervision.name, supervision.code
         seconds = supervision.seconds
         self._observe(name, code, seconds)
@@ -216,14 +219,14 @@ class _Wrapping:
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, _Handler]) -> None:
         """Wrap the handlers of a service, and add them to the server.
 
-        They have the names of their methods as keys.
+        The keys of `handlers` are the names of the methods.
         """
         wrapped = {name: self._wrap(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, wrapped),))
 
 
 class _Supervision:
-    """The supervision of one call from its start to its end.
+    """The state of one call from its start to its end: its request id, caller, status code and message.
 
     This code must be fast, since every call uses it.
     """
@@ -259,7 +262,7 @@ class _Supervision:
     async def abort(self) -> NoReturn:
         """End the call with its error and the request id.
 
-        Before that, the call's line is written to the log.
+        `_end` has already written the call's line to the log.
         """
         message = self._message
         metadata: tuple[tuple[str, str | bytes], ...] = ((REQUEST_ID_HEADER, self._identity),)
@@ -284,7 +287,7 @@ class _Supervision:
         return time.perf_counter() - self._started
 
     def end(self) -> None:
-        """Leave the context of the call."""
+        """Remove the call's request id from the log context."""
         with suppress(ValueError):  # a cancelled stream is closed in another context
             request_id.reset(self._token)
 

@@ -15,7 +15,7 @@ class CallLimits:
         """A kind of call without a rate has no limit."""
         given = rates or {}
         self._reports = given.get(CallKind.REPORT)
-        # The keys are names of calls, since a kind takes longer to hash than a text.
+        # The keys are names of calls, since a kind takes longer to hash than a string.
         self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
 
     def check(self, call: str, caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""When a call may be repeated, in the standard form of gRPC: google.rpc.RetryInfo in google.rpc.Status."""
+"""Says when a call may be repeated, in gRPC's standard form: google.rpc.RetryInfo in google.rpc.Status."""
 
 from typing import Final
 

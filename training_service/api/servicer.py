@@ -201,7 +201,10 @@ class TrainingServicer(TrainingServiceServicer):
     async def _place(
         self, caller: Caller, places: Places, *, is_needed: bool = True
     ) -> AbstractContextManager[object]:
-        """Wait for a place if `is_needed`, and return the context that frees it. Raises ServiceClosing."""
+        """Wait for a place if `is_needed`, and return the context that frees it.
+
+        Raises ServiceClosing when the service stops.
+        """
         return await self._unless_closed(places.take(caller)) if is_needed else nullcontext()
 
     async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
@@ -228,7 +231,7 @@ class TrainingServicer(TrainingServiceServicer):
 
 
 def _knows_cancelled(call: Call) -> bool:
-    """Return whether the caller knows the status `cancelled`, which the first clients do not."""
+    """Return whether the caller knows the status `cancelled`. The earliest clients do not."""
     return any(key == KNOWS_CANCELLED for key, _ in call.metadata)
 
 

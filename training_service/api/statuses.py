@@ -1,4 +1,4 @@
-"""Serialized status messages, each kept until its job changes: clients that poll ask for it again."""
+"""Keeps the serialized status message of a job until the job changes, for clients that poll."""
 
 from job_tracker.domain.job import Job
 from job_tracker.jobs import JobView

@@ -37,13 +37,13 @@ class Authenticator(Protocol):
 
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
         """Return the caller, and the identity of its client certificate if the certificate identified the
-        caller. Raises StoreUnavailable, and NotAllowed with a message that does not quote values from the
-        caller.
+        caller. Raises StoreUnavailable, RateExceeded, and NotAllowed with a message that quotes no unverified
+        values from the caller.
         """
         ...
 
     def refused(self, error: NotAllowed, address: str) -> None:
-        """Record an open call from this address that was ended because its proof has expired."""
+        """Record that an open call from this address was ended, because its proof has expired."""
 
 
 class Proofs:
@@ -83,12 +83,14 @@ def bearer_token(metadata: Pairs) -> str | None:
         raise NotAllowed(f"the metadata {AUTHORIZATION} is given {len(values)} times; send it once")
     [value] = values
     if not isinstance(value, str) or value[: len(_SCHEME)].lower() != _SCHEME:
-        raise NotAllowed(f"the metadata {AUTHORIZATION} has another form; send 'Bearer TOKEN'")
+        raise NotAllowed(
+            f"the metadata {AUTHORIZATION} does not have the form 'Bearer TOKEN'; send it in this form"
+        )
     return value[len(_SCHEME) :].strip()
 
 
 class NotingRefusals:
-    """Returns the callers that another authenticator identifies, and records an event of each refusal."""
+    """Returns the callers that another authenticator identifies, and records an event for each refusal."""
 
     def __init__(
         self, proofs: Authenticator, note: EventObserver, clock: Callable[[], datetime] = utc_now

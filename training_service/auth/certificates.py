@@ -48,12 +48,12 @@ class Identity:
 def identity_of(context: AuthContext) -> Identity | None:
     """Return the identity of the peer; None without a certificate.
 
-    Raises NotAllowed if the certificate has no name, or cannot be read.
+    Raises NotAllowed if the certificate cannot be read, or has no name that the service accepts.
     """
     pem = next(iter(context.get("x509_pem_cert", ())), None)
     if not pem:
         return None
-    # Not by the peer's address: another client may connect from the same port later.
+    # The cache has no addresses as keys, since another client may connect from the same port later.
     return _identity(pem, _only(context, "peer_spiffe_id"), _only(context, "x509_subject"))
 
 

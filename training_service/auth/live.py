@@ -25,7 +25,7 @@ class Live(Generic[T]):
     A change that cannot be used is logged once, and the previous content stays in use. The change is tried
     again at each check, since files that belong together may be replaced one after the other. For the same
     reason, an unusable change counts as a problem only if the files stay the same until the next check. Any
-    thread may call.
+    thread may call `get`.
     """
 
     def __init__(

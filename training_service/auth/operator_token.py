@@ -18,7 +18,7 @@ def write_operator_token(folder: Path, address: str) -> bytes:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     fresh = folder / f"{FILE_NAME}.new"
     fresh.unlink(missing_ok=True)
-    # Not through a link, and never readable by others.
+    # Do not follow a link, and never let others read the file.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor
         file.write(f"{made.text}\n{address}\n")

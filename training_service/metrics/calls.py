@@ -26,7 +26,7 @@ class CallMetrics:
         )
         self.went_outside = _Timed(
             "training_service_outside_call",
-            "Calls of the store and of the backend",
+            "Calls to the store and to the backend",
             registry,
             ("kind", "operation"),
             "result",

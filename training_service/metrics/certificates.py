@@ -12,7 +12,7 @@ class CertificateState(Collector):
 
     def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
         """`ends` returns when the certificate of each setting expires; `problems` returns the number of
-        unusable files.
+        settings whose changed files cannot be used.
         """
         self._ends = ends
         self._problems = problems
@@ -20,7 +20,7 @@ class CertificateState(Collector):
     def collect(self) -> Iterator[Metric]:
         expiry = GaugeMetricFamily(
             "training_service_certificate_expiry_timestamp_seconds",
-            "Time at which the certificate that is in use expires; the first one of several",
+            "Time at which the certificate that is in use expires; of several, the first to expire",
             labels=["setting"],
         )
         for setting, end in self._ends().items():

@@ -65,7 +65,7 @@ class JobMetrics:
         )
         self._preemptions = Counter(
             "training_service_preemptions",
-            "Attempts that were stopped for other jobs, or so that their job continues with another size",
+            "Attempts that were stopped for other jobs, or to continue with another number of instances",
             ["reason"],
             registry=registry,
         )

@@ -44,11 +44,11 @@ class Metrics:
         )
 
     def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
-        """Count one call of the API; see api.interceptors.CallObserver."""
+        """Count one call of the API or request to the dashboard; see the two protocols CallObserver."""
         self._calls.answered(seconds, method, code.name)
 
     def observe_refusal(self, limit: str) -> None:
-        """Count one call that was refused by a limit; `limit` is its setting."""
+        """Count one call that was refused by a limit; `limit` is the name of the limit."""
         self._calls.refused(limit)
 
     def observe_request(self, request: str, code: str, seconds: float) -> None:

@@ -36,7 +36,8 @@ def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
     """Return a wrapper of `target` that calls `observe` after each call of a coroutine method of the
     protocol.
 
-    The call of a method that returns a watch ends when its snapshot is complete. Later changes do not count.
+    The call of a method that returns a watch is observed when the snapshot of the watch is complete. Later
+    changes are not observed.
     """
     return cast(T, _Observed(target, protocol, observe))
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STORE_SECONDS = 1.0
 MOST_PROJECTS = 100
-"""The number of projects that have a label of their own: the first ones by name."""
+"""The number of projects that have a label of their own: the first ones, sorted by name."""
 MOST_MACHINES = 20
 OTHERS = "other projects"
 """The label of the jobs of all other projects together. It is not the name of a project."""
@@ -132,7 +132,7 @@ class TrackerState(Collector):
         )
         looked_at = GaugeMetricFamily(
             "training_service_tracker_last_look_timestamp_seconds",
-            "Time of the last look at all jobs and groups; before the first look, time of the start of the "
+            "Time of the last check of all jobs and groups; before the first check, time of the start of the "
             "tracker",
         )
         retries = CounterMetricFamily(

@@ -25,6 +25,6 @@ class AuthSettings(Config):
     )
     operators: frozenset[str] = Field(
         default=frozenset(),
-        description="Names of callers that are operators. A caller's name is in the client certificate, or "
-        "in `trainctl token create NAME`.",
+        description="Names of callers that are operators. A caller has the name in its client certificate, "
+        "or the NAME of `trainctl token create NAME`.",
     )

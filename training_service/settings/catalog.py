@@ -18,11 +18,11 @@ class CatalogSettings(Config):
     )
     declared_algorithms: bool | None = Field(
         default=None,
-        description="Accept algorithms by the API. Then operators, and admins in their projects, can run any "
-        "code as jobs. Unset: the value of `programs.enabled`.",
+        description="Accept algorithms through the API. Then operators, and admins in their projects, can "
+        "run any code as jobs. Unset: the value of `programs.enabled`.",
     )
     dataset_uris: tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...] = Field(
         default=(),
-        description="Allowed beginnings of the URIs of datasets that are declared by the API, such as "
+        description="Allowed beginnings of the URIs of datasets that are declared through the API, such as "
         "`s3://data/`. URIs in the folder `versionedDatasets` of the storage are always allowed.",
     )

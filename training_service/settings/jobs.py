@@ -84,12 +84,12 @@ class NumberSettings(Config):
 
     on_nonfinite: OnNonfinite = Field(
         default=OnNonfinite.FLAG,
-        description="`flag`: the status shows it. `fail`: the attempt also fails as `diverged`.",
+        description="`flag`: the status shows the value. `fail`: the attempt also fails as `diverged`.",
     )
     metrics: Annotated[tuple[str, ...], AfterValidator(_valid_patterns)] = Field(
         default=NumberPolicy().metrics,
-        description="Patterns of the names of metrics that count for `fail`, with `*` for any text; upper "
-        f"and lower case are the same. At most {MOST_PATTERNS}, each of at most {LONGEST_PATTERN} "
+        description="Patterns for the names of the metrics to which `fail` applies. `*` stands for any text. "
+        f"Upper and lower case do not matter. At most {MOST_PATTERNS}, each of at most {LONGEST_PATTERN} "
         "characters.",
     )
 
@@ -126,16 +126,20 @@ class RetrySettings(Config):
 
 
 class DeadlineSettings(Config):
-    """Default deadlines of jobs. A request can replace each value for its job. Unset: no deadline."""
+    """Default deadlines of jobs. A request can replace each value for its job; 0 there means no deadline."""
 
     queue: LongDuration | None = Field(
-        default=None, description="Time that the job may wait in the queue. It begins anew with each attempt."
+        default=None,
+        description="Time that the job may wait in the queue. It begins anew with each attempt. Unset: no "
+        "deadline.",
     )
     start: LongDuration | None = Field(
         default=timedelta(hours=1),
         description="Time from the launch of an attempt until its master is running.",
     )
-    run: LongDuration | None = Field(default=None, description="Running time of an attempt.")
+    run: LongDuration | None = Field(
+        default=None, description="Running time of an attempt. Unset: no deadline."
+    )
     progress: LongDuration | None = Field(
         default=None,
         description="Time in which a running attempt has to make progress. Unset: the service learns it from "

@@ -1,4 +1,4 @@
-"""Settings of limits: on calls and streams, of each caller and of all; on reports; and on tokens."""
+"""Settings of limits on calls, streams, reports and tokens."""
 
 from typing import Final
 
@@ -13,13 +13,13 @@ _FAST: Final = 1_000_000
 
 
 def _rate(default: float, calls: str) -> float:
-    description = f"Largest number for each caller, per second on average: {calls}. 0: no limit."
+    description = f"Largest number of {calls}, per second on average, for each caller. 0: no limit."
     value: float = Field(default=default, ge=0, le=_FAST, description=description)
     return value
 
 
 def _burst(default: int, calls: str) -> int:
-    description = f"Largest number for each caller, at once after a pause: {calls}."
+    description = f"Largest number of {calls}, at once after a pause, for each caller."
     value: int = Field(default=default, ge=1, le=100 * _FAST, description=description)
     return value
 
@@ -33,12 +33,20 @@ class LimitSettings(Config):
 
     submit_rate: float = _rate(500, "calls of `Train`")
     submit_burst: int = _burst(50_000, "calls of `Train`")
-    change_rate: float = _rate(200, "calls that change a job, a token or a project, or that upload files")
-    change_burst: int = _burst(20_000, "calls that change a job, a token or a project, or that upload files")
+    change_rate: float = _rate(
+        200, "calls that change a job, a token, a project or the catalog, or that upload files"
+    )
+    change_burst: int = _burst(
+        20_000, "calls that change a job, a token, a project or the catalog, or that upload files"
+    )
     read_rate: float = _rate(2000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
     read_burst: int = _burst(200_000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
-    list_rate: float = _rate(100, "calls that list jobs, artifacts, tokens or projects")
-    list_burst: int = _burst(10_000, "calls that list jobs, artifacts, tokens or projects")
+    list_rate: float = _rate(
+        100, "calls that list objects, such as jobs, queues, artifacts, tokens and algorithms"
+    )
+    list_burst: int = _burst(
+        10_000, "calls that list objects, such as jobs, queues, artifacts, tokens and algorithms"
+    )
     stream_rate: float = _rate(200, "calls that open a stream (watches, logs, metrics, files)")
     stream_burst: int = _burst(20_000, "calls that open a stream (watches, logs, metrics, files)")
     report_rate: float = Field(
@@ -94,7 +102,7 @@ class LimitSettings(Config):
 
     @property
     def of_tokens(self) -> TokenLimits:
-        """How many tokens the store keeps: in all, and for one project."""
+        """The largest number of tokens that the store keeps: in all, and for one project."""
         return TokenLimits(in_all=self.tokens, of_project=self.tokens_of_project)
 
     @property

@@ -40,5 +40,5 @@ class ProgramSettings(Config):
 
     @property
     def limits(self) -> TreeLimits:
-        """The largest tree."""
+        """The largest size of a tree."""
         return TreeLimits(max_bytes=self.max_bytes, max_files=self.max_files)

@@ -39,8 +39,8 @@ class ProjectSettings(Config):
     members: dict[Annotated[str, AfterValidator(_member)], Literal["viewer", "submitter", "admin"]] = Field(
         default={},
         max_length=MOST_MEMBERS,
-        description="Role of each member, by name. The name is in `trainctl token create NAME`, or in a "
-        "client certificate.",
+        description="Role of each member, by name: the NAME of `trainctl token create NAME`, or the name in "
+        "a client certificate.",
     )
 
     def project(self, name: str) -> Project:
@@ -74,7 +74,7 @@ def projects_of(tables: Mapping[str, ProjectSettings]) -> dict[str, Project]:
 def read_projects(path: Path, configured: Collection[str], stored: Collection[str]) -> dict[str, Project]:
     """Return the projects in a file, by name. Raises ValueError with one line.
 
-    A name that the configuration has, or that was declared by the API, is refused.
+    A name that the configuration has, or that was declared through the API, is refused.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would block
@@ -95,7 +95,7 @@ def read_projects(path: Path, configured: Collection[str], stored: Collection[st
             raise ValueError(f"{path}: project {name} is in the configuration, too; remove one of the two")
         if name in stored:
             raise ValueError(
-                f"{path}: project {name} was declared by the API, too; remove it from the file, or delete it "
-                f"with `trainctl project delete {name}`"
+                f"{path}: project {name} was declared through the API, too; remove it from the file, or "
+                f"delete it with `trainctl project delete {name}`"
             )
     return projects_of(found.projects)

@@ -1,4 +1,4 @@
-"""Refuses addresses that other machines can reach, unless calls are encrypted and callers identified."""
+"""Refuses addresses that other machines can reach without encryption and identification of callers."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def is_authenticated(settings: Settings) -> bool:
 def is_open(settings: Settings) -> bool:
     """Return whether callers without a token or a certificate are operators.
 
-    The address of a caller does not count: with a proxy on this machine, all callers come from loopback.
+    The address of a caller does not matter: with a proxy on this machine, all callers come from loopback.
     """
     server = settings.server
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))

@@ -46,7 +46,7 @@ class SchedulingSettings(Config):
         ge=1,
         le=1_000_000,
         description="Number of instances (pods, containers or process groups) that may run at the same time. "
-        "Not allowed with `flavors`.",
+        "Not allowed with `flavors` or `kubernetes.flavors`.",
     )
     flavors: dict[PoolName, Capacity] = Field(
         default={},
@@ -60,30 +60,31 @@ class SchedulingSettings(Config):
     queues: dict[PoolName, QueueRecipe] = Field(
         default={},
         max_length=10_000,
-        description="Queues by name, besides queues that are declared by the API. The queue `default` always "
-        "exists. Changes apply without a restart.",
+        description="Queues by name, besides queues that are declared through the API. The queue `default` "
+        "always exists. Changes apply without a restart.",
     )
     priorities: dict[
         Annotated[str, AfterValidator(_class)], Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
     ] = Field(
         default=dict(DEFAULT_PRIORITIES),
         max_length=100,
-        description="Classes of priorities: names and their numbers. Within a queue, jobs with a higher "
+        description="Priority classes: names and their numbers. Within a queue, jobs with a higher "
         "number start first. Jobs that name no class have priority 0.",
     )
     reservations: int = Field(
         default=100,
         ge=0,
         le=10_000,
-        description="Number of waiting jobs that have a reservation: no other job may delay their start. "
-        "With a higher number, plans take longer.",
+        description="Largest number of waiting jobs that have a reservation: no other job may delay their "
+        "start. With a higher number, plans take longer.",
     )
     overtake_limit: int = Field(
         default=8,
         ge=0,
         le=1_000_000,
-        description="Number of later jobs that may start before a waiting job while no start can be promised "
-        "to it, or after its promised start was moved. 0: none.",
+        description="Number of jobs that may start before the first waiting job while no start can be "
+        "promised to it, for example because a running job has an unknown duration. The limit also applies "
+        "to a job whose promised start was moved later, for jobs of the same queue. 0: none.",
     )
     usage_half_life: Duration = Field(
         default=HALF_LIFE,
@@ -117,7 +118,7 @@ class SchedulingSettings(Config):
         followed: Collection[str] = (),
         labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> Pool:
-        """Return the planner's pool: the flavors, and the classes of priorities.
+        """Return the planner's pool: the flavors, and the priority classes.
 
         `followed` names flavors whose capacity follows the machines of the backend. `labels` has the labels
         of machines, by flavor.
@@ -143,7 +144,7 @@ class SchedulingSettings(Config):
             others = "scheduling.flavors" if self.flavors else f"the flavors {', '.join(followed)}"
             raise ValueError(
                 f"scheduling.capacity: {self.capacity} is not allowed with {others}, which have "
-                "their own; remove one of the two"
+                "their own capacities; remove one of the two"
             )
         try:
             self.tree(followed)

@@ -24,8 +24,9 @@ class ServerSettings(Config):
     )
     insecure: bool = Field(
         default=False,
-        description="Allow addresses that other machines can reach without TLS and authentication. Set this "
-        "only behind a firewall or a network policy.",
+        description="Allow addresses that other machines can reach, without TLS. Callers then need no token "
+        "either, unless `auth.loopback` is `token`. Set this only behind a firewall or a "
+        "network policy.",
     )
     tls: TlsSettings = Field(default=TlsSettings(), description="Encryption, and client certificates.")
     health_address: Address | None = Field(
@@ -149,8 +150,8 @@ class LogSettings(Config):
         ge=SMALLEST_LOG,
         le=1 << 40,
         description="Largest stored log of one rank in one attempt, in bytes, with the time of each line. If "
-        "a log is larger, its first quarter and its newest part are kept. A line between them has the number "
-        "of missing bytes.",
+        "a log is larger, its first records, up to a quarter of this size, and its newest records are kept. "
+        "A line between them has the number of missing bytes.",
     )
 
 

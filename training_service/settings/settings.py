@@ -80,7 +80,8 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     projects: ProjectTables = Field(
         default={},
-        description="Projects, by name, besides `default`. Jobs of other projects are refused.",
+        description="Projects, by name, besides `default`. Further projects may be in `auth.projects_file`, "
+        "or be declared through the API. Jobs of projects that do not exist are refused.",
     )
     programs: ProgramSettings = ProgramSettings()
     jobs: JobSettings = JobSettings()
@@ -158,7 +159,7 @@ class Settings(BaseSettings):
     @property
     def followed_flavors(self) -> tuple[str, ...]:
         """The flavors whose capacity follows the machines of the backend."""
-        if self.backend not in type(self).model_fields:  # without tables of backends
+        if self.backend not in type(self).model_fields:  # this model has no tables of backends
             return ()
         return tuple(name for name in self.plugin.flavors if name not in self.scheduling.flavors)
 

@@ -46,7 +46,7 @@ class TlsSettings(Config):
         default=timedelta(days=14),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="Time before a certificate expires. During this time, the log has a warning every day.",
+        description="Time before the expiry of a certificate during which the log has a warning every day.",
     )
 
     @model_validator(mode="after")

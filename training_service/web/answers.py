@@ -75,7 +75,7 @@ def failure_of(error: Exception) -> Failure | None:
 def internal(request_id: str) -> Failure:
     """Return the failure for an error of the service itself.
 
-    The page has no reason; the service's log has it.
+    The page does not have the reason of the error. The service's log has it.
     """
     message = f"the service's log has the reason under request id {request_id}"
     return _failure(grpc.StatusCode.INTERNAL, message)

@@ -17,7 +17,7 @@ _VERSION: Final = b"brain.Event:2"
 _DELTA: Final = 0xA282EAD8
 _POLYNOMIAL: Final = 0x82F63B78
 _LARGEST: Final = 3.4028234663852886e38
-"""The largest number of a single-precision value, as TensorBoard keeps them."""
+"""The largest number in single precision, in which TensorBoard keeps values."""
 _PIECE: Final = 1 << 16
 
 Row = tuple[int, float, str, float]

@@ -71,7 +71,7 @@ class Wanted:
     def query(self, *, before: int | None = None) -> str:
         """Return the filter as the query of a URL.
 
-        With `before`, its page begins after the job with this id.
+        With `before`, the page of jobs begins after the job with this id.
         """
         pairs = self.pairs()
         if before is not None:
@@ -108,7 +108,7 @@ def _text(name: str, text: str) -> str:
     text = text.strip()
     if len(text) > _LONGEST or not text.isprintable():
         raise InvalidField(
-            name, f"{quoted(text)} is not allowed; at most {_LONGEST} printable characters are"
+            name, f"{quoted(text)} is not allowed; use at most {_LONGEST} printable characters"
         )
     return text
 

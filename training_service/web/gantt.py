@@ -16,7 +16,7 @@ _LEAST_PAST, _MOST_PAST = 0.03, 0.25
 """The bounds of the past that the picture shows, as shares of the future that it shows."""
 _SHORTEST: Final = 60.0
 _LONGEST: Final = 14 * 86_400.0
-"""Seconds after now that the picture shows."""
+"""The largest number of seconds after now that the picture shows."""
 _WITHOUT_LENGTH: Final = 3600.0
 
 
@@ -38,7 +38,7 @@ class Lane:
     instances: int
     bars: Sequence[Bar]
     text: str
-    """The time at which the job runs, in words."""
+    """When the job starts or how long it has run, and how long it will run, in words."""
     at: datetime
     """The time at which the job began, or is to begin."""
 

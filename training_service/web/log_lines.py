@@ -19,7 +19,7 @@ MOST_LINES: Final = 20_000
 _MOST_BYTES: Final = 2 << 20
 """The largest size of the text of one page."""
 _MOST_SEARCHED: Final = 64 << 20
-"""Bytes that one search looks at."""
+"""The largest number of bytes that one search reads."""
 _LONGEST_LINE: Final = 10_000
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -100,7 +100,7 @@ class Read:
     position: str
     """The position after the last piece; empty if nothing was read."""
     goes_on: bool
-    """Whether the log has further lines that were not read."""
+    """Whether the log may have further lines that were not read."""
     is_cut: bool = False
     """Whether earlier lines were left out, since the text is limited to a number of bytes."""
 
@@ -108,7 +108,7 @@ class Read:
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
     """Read the lines of a part from pieces of the log.
 
-    If the part is large, it keeps only some of the lines.
+    If the part is too large, some of its lines are left out.
     """
     kept: deque[Line] = deque()
     size, searched, position, is_cut = 0, 0, "", False

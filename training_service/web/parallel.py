@@ -81,7 +81,7 @@ class Parallel:
 def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
     """Return the picture of some jobs.
 
-    Without `metric`, use one of the usual metrics of quality, or else a metric that most jobs have.
+    If no job has the metric `metric`, `_usual` chooses one.
     """
     parameters = {job.id: _parameters(job) for job in jobs}
     names = _differing(parameters.values())
@@ -176,7 +176,10 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
 
 
 def _usual(metrics: Sequence[str]) -> str:
-    """Return the first metric with a usual name of quality, such as "loss"; without one, the first metric."""
+    """Return the first metric with "accuracy" in its name, or else "score", "loss" or "error".
+
+    Without such a metric, return the first one; "" if there are none.
+    """
     for part in _USUAL:
         for name in metrics:
             if part in name.lower():

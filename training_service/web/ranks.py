@@ -60,7 +60,7 @@ def ranks_of(job: Job) -> Ranks:
 def _paces(job: Job) -> Mapping[int, RankPace]:
     """Return the pace of each rank by number.
 
-    If a rank has several processes, it is that of the slowest one.
+    If a rank has several processes, its pace is that of the slowest process.
     """
     processes = job.allocated_group.trainers.processes
     found: dict[int, RankPace] = {}

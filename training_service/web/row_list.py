@@ -44,7 +44,7 @@ def whole(rows: Mapping[int, str]) -> str:
 
 
 def _changes(before: Mapping[int, str], after: Mapping[int, str]) -> Iterator[str]:
-    """Yield the HTML of each change, for htmx, which makes them in this order.
+    """Yield the HTML of each change, for htmx, which applies the changes in this order.
 
     A new row follows the row above it.
     """

@@ -8,7 +8,7 @@ from training_service.web.showing import duration
 
 _MOST_TICKS: Final = 6
 _LAST_TICK: Final = 94.0
-"""A text further to the right would not fit."""
+"""The last place of a tick. The text of a tick further to the right would not fit."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _STEPS: Final = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
@@ -49,7 +49,7 @@ class TimeScale:
     def ticks(self, zero: float | None = None, name: str = "0") -> Sequence[Tick]:
         """Return ticks at round durations before and after the time `zero`, whose own tick is called `name`.
 
-        Without `zero`, it is the first time.
+        Without `zero`, the first time of the scale is used.
         """
         origin = self.first if zero is None else zero
         step = next((each for each in _STEPS if (self.last - self.first) / each <= _MOST_TICKS), _STEPS[-1])

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 1000
 _KEEP_ALIVE_SECONDS: Final = 30
 _BEGIN_SECONDS: Final = 20.0
-"""A connection that has sent no complete request after this time is closed."""
+"""A connection that has not sent the headers of a request after this time is closed."""
 _LARGEST_HEADERS: Final = 32 * 1024
 
 
@@ -98,8 +98,8 @@ class _Protocol(H11Protocol):
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at this address. Raises OSError if it cannot."""
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    # The socket names the protocol TCP. Without it, asyncio does not switch off Nagle's algorithm, and each
-    # answer waits for 40 ms.
+    # The socket has the number of the protocol TCP. Without this number, asyncio does not switch off Nagle's
+    # algorithm, and each answer waits for 40 ms.
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -17,10 +17,11 @@ from training_service.web import live as streams
 T = TypeVar("T")
 
 SHORTEST_PAUSE: Final = 0.6
-"""Seconds from one version of a part to the next. A change is on the screen within a second."""
+"""The least number of seconds between two versions of a part. Changes are shown within a second."""
 _LONGEST_PAUSE: Final = 5.0
 _PAUSE_TIMES: Final = 10
-"""A part that takes much computing is made less often: at most a tenth of the time goes into it."""
+"""A part that takes much computing is made less often: the time from one version to the next is this many
+times the time that a version takes, but at most _LONGEST_PAUSE."""
 
 
 @dataclass(frozen=True, slots=True)

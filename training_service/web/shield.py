@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY: Final = 1 << 20
-"""Bytes of a form."""
+"""The largest size of a form in bytes."""
 _LONGEST_PATH: Final = 2000
 _METHODS: Final = ("GET", "HEAD", "POST")
 POLICY: Final = "; ".join(
@@ -72,7 +72,7 @@ class Shield:
         headers = Headers(scope=scope)
         given = headers.getlist("host")
         if len(given) != 1 or not self._knows(host := given[0]):
-            return "This host name is not one of the dashboard. Add it to the setting web.hosts.\n", 421
+            return "This host name is not a name of the dashboard. Add it to the setting web.hosts.\n", 421
         if len(scope["path"]) > _LONGEST_PATH:
             return "This address is too long.\n", 414
         if scope["method"] not in _METHODS:

@@ -41,7 +41,7 @@ View = Callable[[Visit], Awaitable[Response]]
 
 
 class CallObserver(Protocol):
-    """Counts requests in the same metrics as calls of the API; see metrics.py."""
+    """Counts requests in the same metrics as calls of the API; see training_service/metrics."""
 
     def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
         """`method` is "web " and the name of the page."""

@@ -24,7 +24,7 @@ class Standing:
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
     """Return the places at which the ranks stand, from the diagnosis of a stalled attempt.
 
-    Ranks that did not reach the operation that the others wait in come first. Empty: the attempt has not
+    The first are ranks that did not reach the operation in which the others wait. Empty: the attempt has not
     stalled.
     """
     if failure is None or failure.category is not Category.STALLED:

@@ -70,14 +70,20 @@ class Visitors:
         return caller
 
     async def still(self, caller: Caller) -> Caller:
-        """Return the caller with its present roles. Raises LoginNeeded if its token has ended."""
+        """Return the caller with its present roles.
+
+        Raises LoginNeeded if its token is no longer valid, and StoreUnavailable.
+        """
         try:
             return await self.callers.current(caller)
         except NotAllowed as error:
             raise LoginNeeded(str(error), caller=error.caller, credential=error.credential) from None
 
     async def log_in(self, connection: HTTPConnection, token: str) -> tuple[Caller, Session]:
-        """Return the caller with this token, and its new session. Raises NotAllowed and RateExceeded."""
+        """Return the caller with this token, and its new session.
+
+        Raises NotAllowed, RateExceeded and StoreUnavailable.
+        """
         proof = ((AUTHORIZATION, f"Bearer {token}"),)
         caller, _ = await self.authenticator.authenticate(proof, address_of(connection), _NoCertificate())
         return caller, self.sessions.begin(caller.credential, caller.default_project)
@@ -93,7 +99,7 @@ def address_of(connection: HTTPConnection) -> str:
 
 
 def _remembered(session: Session, address: str) -> Caller:
-    """Return the caller of a session. Only the operator of this machine has its roles already."""
+    """Return the caller of a session. It has no roles yet, except for the operator of this machine."""
     is_operator = session.credential == tokens.OPERATOR_ID
     return Caller(
         name="operator" if is_operator else "",

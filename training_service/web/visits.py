@@ -67,7 +67,7 @@ class Visit:
 
     @property
     def who(self) -> Caller:
-        """The caller. Public pages must not use it, since they may have none."""
+        """The caller. Public pages must not use it, since their visits may have no caller."""
         assert self.caller is not None
         return self.caller
 
@@ -125,7 +125,7 @@ class Visit:
 
 
 async def read_form(visit: Visit) -> None:
-    """Read the form that the request sends into the visit. Raises InvalidField and TooLarge."""
+    """Read the form of the request, and store its fields in the visit. Raises InvalidField and TooLarge."""
     body = await visit.request.body()
     kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":

@@ -76,8 +76,8 @@ class ContainerOptions(Config):
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
-        description="Number of training processes in each instance. If more than 1, the launcher of the "
-        "framework starts the processes.",
+        description="Number of training processes in each instance. If there are several, the "
+        "framework's launcher, such as torchrun, starts them.",
     )
     labels: dict[LabelKey, LabelValue] = Field(
         default={}, description="Labels of the containers, in addition to the labels that the service sets."

@@ -155,7 +155,9 @@ async def test_a_service_for_everyone_takes_no_algorithms(serve: Serve) -> None:
     stub: Any = CatalogServiceStub(service.channel)
     request = cpb.SetAlgorithmRequest(name="a", definition="{}")
     details = await service.refuses(stub.SetAlgorithm(request), grpc.StatusCode.PERMISSION_DENIED)
-    assert details.startswith("this service takes no algorithms by the API, since callers need not prove")
+    assert details.startswith(
+        "this service accepts no algorithms through the API, since callers need not prove"
+    )
 
 
 async def test_trainctl_lists_declares_and_removes(service: Service, tmp_path: Path) -> None:

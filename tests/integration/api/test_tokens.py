@@ -359,7 +359,7 @@ async def test_a_file_that_declares_a_project_of_the_api_is_not_used(
     await entry.project("vision", alice="viewer")
     alice = bearer((await entry.token("alice")).text)
     file.write_text('[projects.vision]\nmembers = { bob = "viewer" }\n')
-    problem = "project vision was declared by the API, too; remove it from the file"
+    problem = "project vision was declared through the API, too; remove it from the file"
     async with asyncio.timeout(20):
         while problem not in caplog.text:
             await asyncio.sleep(0.05)

@@ -235,5 +235,5 @@ async def test_it_writes_by_itself_and_again_after_an_error(
     await asyncio.wait([running])
     assert memory.events == [EVENT]
     assert [record.getMessage() for record in caplog.records] == [
-        "denials and reads cannot be written to the audit: away"
+        "events of denials and reads cannot be written to the audit: away"
     ]

@@ -51,7 +51,7 @@ async def test_a_project_of_a_file_hides_one_of_the_api(
     await projects.load()
     names = ("vision", "speech", "default", "unknown")
     assert [projects.is_deletable(name) for name in names] == [False, True, False, False]
-    assert "project vision is declared in a file and by the API; the file counts" in caplog.text
+    assert "project vision is declared in a file and through the API; the file is used" in caplog.text
 
 
 async def test_changes_of_a_file_are_events(store: Store) -> None:
@@ -90,5 +90,7 @@ async def test_a_project_that_is_gone_is_logged(store: Store, caplog: pytest.Log
     del declared[0]
     assert (unchanged, projects.have_changed) == (False, True)
     await projects.load()
-    assert "project vision is gone; its jobs go on, and only operators may see them" in caplog.text
+    assert (
+        "project vision no longer exists; its jobs continue, and only operators may see them" in caplog.text
+    )
     assert projects.get("vision") is None

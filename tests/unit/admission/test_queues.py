@@ -60,7 +60,9 @@ def test_jobs_do_not_wait_in_a_parent_of_queues() -> None:
 
 def test_a_project_without_a_default_queue_has_to_name_one() -> None:
     made = tree(default={"projects": ["vision"]}, b={})
-    with pytest.raises(InvalidField, match=r"queue: must not be empty: 'default' takes other .* may use: b$"):
+    with pytest.raises(
+        InvalidField, match=r"queue: must not be empty: .* may not use 'default'; .* may use: b$"
+    ):
         queue_of(made, "speech", "")
 
 

@@ -26,10 +26,16 @@ def test_the_token_follows_the_scheme() -> None:
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        ([SECRET], "the metadata authorization has another form; send 'Bearer TOKEN'"),
-        ([f"Basic {SECRET}"], "the metadata authorization has another form; send 'Bearer TOKEN'"),
-        ([""], "the metadata authorization has another form; send 'Bearer TOKEN'"),
-        ([SECRET.encode()], "the metadata authorization has another form; send 'Bearer TOKEN'"),
+        ([SECRET], "the metadata authorization does not have the form 'Bearer TOKEN'; send it in this form"),
+        (
+            [f"Basic {SECRET}"],
+            "the metadata authorization does not have the form 'Bearer TOKEN'; send it in this form",
+        ),
+        ([""], "the metadata authorization does not have the form 'Bearer TOKEN'; send it in this form"),
+        (
+            [SECRET.encode()],
+            "the metadata authorization does not have the form 'Bearer TOKEN'; send it in this form",
+        ),
         ([f"Bearer {SECRET}"] * 2, "the metadata authorization is given 2 times; send it once"),
         ([f"Bearer {SECRET}", "x"], "the metadata authorization is given 2 times; send it once"),
     ],

@@ -100,7 +100,7 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
         ({"annotations": {"node.k8s.io/x": "x"}}, "is a reserved key"),
         (
             {"annotations": {"iam.amazonaws.com/role": "admin"}},
-            "allowed prefixes are none, example.com, kube",
+            "use no prefix, or the prefix example.com, or the prefix kube",
         ),
         ({"annotations": {"a": "x" * 5000}}, "an annotation of 5000 characters is not allowed"),
         (

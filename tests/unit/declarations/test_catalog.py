@@ -100,7 +100,7 @@ async def test_a_name_in_a_file_hides_that_of_the_api_and_both_are_named(
     catalog = DeclaredCatalog(store, READER, lambda: files)
     await catalog.refresh()
     assert catalog.algorithms("vision")["both"].origin is Origin.FILE
-    assert "algorithm both is declared in a file and by the API in project vision" in caplog.text
+    assert "algorithm both is declared in a file and through the API in project vision" in caplog.text
     assert "`trainctl --project vision algorithm rm both`" in caplog.text
     assert catalog.algorithms("vision")["built-in"].origin is Origin.API, "a new built-in one hides nothing"
 

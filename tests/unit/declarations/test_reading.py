@@ -54,7 +54,7 @@ def test_an_algorithm_has_the_fields_of_the_configuration() -> None:
         ("{", "definition: it is not a JSON object: "),
         ("[" * 20_000, "nested too deeply"),
         ('{"a":' + "[" * 100 + "]" * 100 + "}", "nested too deeply"),
-        ('{"a": 1, "a": 2}', "a name is there twice"),
+        ('{"a": 1, "a": 2}', "a name occurs twice"),
         ('{"max_instances": NaN}', "NaN is not a number"),
         (" " * (LARGEST_DEFINITION + 1), f"has {LARGEST_DEFINITION + 1} bytes; at most"),
         ({**PROCESS, "colour": "red"}, "definition.colour: unknown name; allowed: "),
@@ -79,7 +79,10 @@ def test_an_algorithm_has_the_fields_of_the_configuration() -> None:
             "kubernetes.service_account: not",
         ),
         ({"kubernetes": {"image": "a:1", "pod_template": {}}}, "definition.kubernetes.pod_template: not"),
-        ({"docker": {"image": "a:1", "volumes": []}}, "definition.docker.volumes: not allowed by the API"),
+        (
+            {"docker": {"image": "a:1", "volumes": []}},
+            "definition.docker.volumes: not allowed through the API",
+        ),
         (
             {**PROCESS, "roles": {"ps": {"docker": {"volumes": []}}}},
             "definition.roles.ps.docker.volumes",

@@ -47,7 +47,7 @@ def test_projects_have_members_and_limits(tmp_path: Path) -> None:
         ("[auth]", "auth: "),
         (
             "[projects.stored]",
-            "project stored was declared by the API, too; remove it from the file, or delete",
+            "project stored was declared through the API, too; remove it from the file, or delete",
         ),
         ("[projects.configured]", "project configured is in the configuration, too; remove one of the two"),
     ],

@@ -162,7 +162,10 @@ def _paces(job: Job) -> dict[int, pb.RankPace]:
 
 
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
-    """Return the progress message; None if there is no progress. It has the speed only with `goes_on`."""
+    """Return the progress message; None if there is no progress.
+
+    It has the speed and the remaining time only with `goes_on`.
+    """
     if progress is None:
         return None
     return pb.Progress(

@@ -13,8 +13,8 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, time_of, timestamp
 
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""The largest size of the message. Further jobs are left out. A bound is needed, since callers choose the
-lengths of their jobs' texts."""
+"""The largest size of the message in bytes. Further jobs are left out. A bound is needed, since callers
+choose how long the texts of their jobs are."""
 _LARGEST = 2**63 - 1
 
 
@@ -137,7 +137,7 @@ def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
 
 
 def _saved_at(job: SeenJob) -> Timestamp | None:
-    """Return when a running job last reported a checkpoint. None: it has reported none."""
+    """Return when a running job's attempt last reported a checkpoint. None: it has reported none."""
     if job.stake is None or job.admitted_at is None or job.stake.saved_at <= job.admitted_at.timestamp():
         return None
     return timestamp(time_of(job.stake.saved_at))

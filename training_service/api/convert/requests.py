@@ -87,7 +87,7 @@ def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
 
 
 def request_for(job: Job) -> pb.TrainRequest:
-    """Return a request for the same job that does not depend on later defaults."""
+    """Return a request that repeats the job. It has all values, so later defaults do not change it."""
     spec = job.spec
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(

@@ -9,12 +9,12 @@ from job_tracker.domain.errors import InvalidField
 
 
 def seconds(duration: Duration) -> float:
-    """Return the seconds of a duration."""
+    """Return a duration as a number of seconds."""
     return duration.seconds + duration.nanos / 1e9
 
 
 def duration_of(span: timedelta | None) -> Duration:
-    """Return the message of a duration. None (no deadline) is 0."""
+    """Return the message of a duration. None (no deadline) becomes 0."""
     duration = Duration()
     duration.FromTimedelta(span or timedelta(0))
     return duration
@@ -42,7 +42,7 @@ def moment(field: str, timestamp: Timestamp) -> datetime:
 
 
 def time_of(at: float) -> datetime | None:
-    """Return the time of a Unix time, in UTC; None if no datetime can be so late."""
+    """Return a Unix time as a datetime in UTC; None if no datetime can be so late."""
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Converts the queue, and the reasons why jobs wait."""
+"""Converts the queue, and the reasons why jobs wait, to messages."""
 
 import re
 

@@ -49,7 +49,7 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    await visit.jobs.get(visit.who, visit.job_id)  # its errors become answers; errors within a stream do not
+    await visit.jobs.get(visit.who, visit.job_id)  # its errors get a page; errors within a stream do not
     return visit.stream(_versions(visit))
 
 

@@ -32,7 +32,7 @@ class Row:
     job: Job
     position: int
     began: datetime | None
-    """The time when the job's state began. For an ended job: the time when it began to run."""
+    """The time when the job's state began. For an ended job: when it last began to run, or was submitted."""
     lasted: timedelta | None
     """The time from `began` to the end of the job. None: the job has not ended."""
 
@@ -81,7 +81,7 @@ async def table(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """First send all rows, unless the browser already shows them. Then send rows that change, come or go."""
     filtered = wanted(visit.request.query_params)
-    filtered.where(visit.who)  # its errors become answers; errors within a stream do not
+    filtered.where(visit.who)  # its errors get a page; errors within a stream do not
     return visit.stream(_versions(visit, filtered, visit.shown_before))
 
 
@@ -117,7 +117,10 @@ class _Rows:
 
     list: RowList
     newest: float
-    """The highest id of the page. Infinite: new jobs belong to the page, too, if they match the filter."""
+    """The highest id of the page. Jobs with higher ids are new, and may belong to the page.
+
+    Infinite: the page is not the first one, so new jobs never belong to it.
+    """
 
     def concern(self, job_id: int) -> bool:
         """Return whether a change of this job may change the rows."""

@@ -48,9 +48,9 @@ class FlavorRow:
     nodes: Sequence[NodeRow]
     hidden_nodes: int
     jobs: Sequence[tuple[SeenJob, str]]
-    """The jobs that hold resources of the flavor, each with a text of these resources.
+    """The jobs that hold resources of the flavor, each with these resources as text.
 
-    The largest come first.
+    Jobs with more instances come first.
     """
     hidden_jobs: int
 

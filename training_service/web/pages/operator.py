@@ -1,4 +1,4 @@
-"""Projects, tokens and the audit, as far as the caller may see them."""
+"""Projects, the service, tokens and the audit, as far as the caller may see them."""
 
 from typing import Final
 

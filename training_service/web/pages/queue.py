@@ -27,14 +27,14 @@ _SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": t
 
 
 async def queue(visit: Visit) -> Response:
-    """Show the waiting jobs by queue and place."""
+    """Show the waiting jobs, sorted by queue and place."""
     shown = await _shown(visit, visit.who)
     return visit.page("queue.html", **shown, live=_query(visit, visit.query.get("after", "")))
 
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever it has changed."""
-    await _shown(visit, visit.who)  # its errors become answers; errors within a stream do not
+    await _shown(visit, visit.who)  # its errors get a page; errors within a stream do not
     return visit.stream(_versions(visit))
 
 

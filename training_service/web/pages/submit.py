@@ -31,7 +31,7 @@ _NAMES_IN_ERRORS: Final = {
     "output_model_name": "model",
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
-"""The inputs of the fields that have another name in errors."""
+"""The names of inputs, by the names that errors have for them, if the names differ."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 
 
@@ -64,7 +64,7 @@ async def submit(visit: Visit) -> Response:
         job = await visit.jobs.submit(caller, request_of(_request(filled)))
     except RequestKeyConflict as error:
         again = replace(filled, key=visit.new_key())
-        problem = f"this form was job {error.job_id} already; submit it again for another job"
+        problem = f"this form has already submitted job {error.job_id}; submit it again for another job"
         return await _shown(visit, again, problem=problem)
     except InvalidField as error:
         name = _NAMES_IN_ERRORS.get(error.field, error.field)

@@ -38,7 +38,7 @@
     showScrolls();
   }
 
-  // What scrolls sideways can be reached by the keyboard.
+  // Parts that scroll sideways can be reached with the keyboard.
   function showScrolls() {
     for (const part of document.querySelectorAll(".scroll")) {
       const scrolls = part.scrollWidth > part.clientWidth;
@@ -77,7 +77,7 @@
       if (input.value) event.formData.set(input.name, new Date(input.value).toISOString());
     }
     if (event.target.method !== "get") return;
-    // Addresses are links to send on: only what was filled in is in them.
+    // People send addresses to others, so an address has only the fields that were filled in.
     for (const name of new Set(event.formData.keys())) {
       const values = event.formData.getAll(name).filter((value) => value !== "");
       event.formData.delete(name);
@@ -110,7 +110,7 @@
     if (box.matches("[data-submits]")) box.form.requestSubmit();
   });
 
-  // A line of parallel coordinates and its row in the table show each other.
+  // While the pointer or the focus is on a row of the table, the line of its job is marked.
   for (const [kind, on] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
     document.addEventListener(kind, (event) => {
       const row = event.target.closest?.("tr[data-job]");
@@ -147,8 +147,8 @@
     showSelection();
   });
   htmx.createEventSource = (url) => new PausingStream(url);
-  // The stream of a page may break: its replica went away, or the session has ended. The browser tries again.
-  const LOST = "The connection to the service is lost. This page is as it was then; it goes on by itself once the service answers.";
+  // The stream of a page breaks if its replica stops, or if the session ends. The browser then connects again.
+  const LOST = "The connection to the service is lost. This page has not changed since then. It updates by itself once the service answers.";
   const problemOf = (event) => event.target.querySelector("[sse-swap=problem]");
   document.addEventListener("htmx:sseError", (event) => {
     const place = problemOf(event);
@@ -159,7 +159,7 @@
     place.replaceChildren(text);
   });
   document.addEventListener("htmx:sseOpen", (event) => problemOf(event)?.querySelector(".lost")?.remove());
-  // A job has ended: its buttons and links are others now.
+  // The job has ended, so the page needs other buttons and links.
   document.addEventListener("htmx:sseClose", (event) => event.detail.type === "message" && location.reload());
   for (const box of document.querySelectorAll("input[name=job]:checked")) chosen.add(box.value);
   showTimes(document);

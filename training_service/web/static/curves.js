@@ -33,7 +33,7 @@
     return series.times.map((at) => at - series.times[0]);
   }
 
-  // uPlot wants one list of places for all lines. Of an attempt that went back, the later points count.
+  // uPlot needs places in ascending order. If an attempt went back, its later points replace the earlier ones.
   function ordered(series, over, weight) {
     const at = places(series, over);
     if (at.every((place, i) => i === 0 || at[i - 1] < place)) return [at, smoothed(series.values, weight)];
@@ -73,7 +73,7 @@
       if (plots.size === MOST) {
         const rest = document.createElement("p");
         rest.className = "muted";
-        rest.textContent = `There are more than ${MOST}. Enter a part of their names to see others.`;
+        rest.textContent = `There are more than ${MOST} metrics. Enter a part of a name to see others.`;
         root.append(rest);
         break;
       }
@@ -113,12 +113,12 @@
       to.searchParams.set("find", find);
       link.href = to;
     }
-    // After the frame in which the browser has painted them.
+    // Measure until the end of the frame in which the browser paints the curves.
     requestAnimationFrame(() => setTimeout(() => performance.measure("curves", "draw")));
     if (!root.childElementCount) {
       const empty = document.createElement("p");
       empty.className = "muted";
-      empty.textContent = names.size ? "No metric has such a name." : "No metrics were reported yet.";
+      empty.textContent = names.size ? "The name of no metric has this text." : "No metrics were reported yet.";
       root.append(empty);
     }
   }
@@ -161,7 +161,7 @@
 
   let waiting = 0;
   const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
-  // What is chosen is in the address, so that a view can be sent to someone else.
+  // The address has the chosen values, so that people can send a view to others.
   const chosen = new URLSearchParams(location.search);
   for (const input of controls.elements) {
     if (!input.name || !chosen.has(input.name)) continue;

@@ -1,4 +1,4 @@
-// Follows a log, keeps its end in sight, and bounds what the page holds.
+// Follows a log, keeps its end in sight, and limits the number of lines in the page.
 "use strict";
 
 (() => {
@@ -43,7 +43,8 @@
   const RETRY_MS = 3000;
   const LOST = "The connection to the service is lost. New lines follow once the service answers.";
 
-  // A browser connects again by itself, and says which line it had last, unless the service has refused it.
+  // A browser connects again by itself, and sends the position of its last line. If the service has refused the
+  // connection, the browser does not, so this function connects again.
   function connect(url) {
     const source = new PausingStream(url, "position");
     const status = document.getElementById("log-status");

@@ -1,7 +1,8 @@
 // Streams of events that pause while the page is in the background: a browser has only six connections to a site.
 "use strict";
 
-// Like an EventSource. When the page is seen again, `key` in the URL says what it shows already.
+// Like an EventSource. When the page becomes visible again, the parameter `key` of the URL has the id of the last
+// event that the page got.
 class PausingStream {
   #url;
   #key;
@@ -57,7 +58,7 @@ class PausingStream {
     const source = (this.#source = new EventSource(this.#url));
     source.onopen = (event) => this.onopen?.(event);
     source.onerror = (event) => {
-      if (source.readyState === EventSource.CLOSED) this.close(); // it was refused
+      if (source.readyState === EventSource.CLOSED) this.close(); // the service refused the stream
       this.onerror?.(event);
     };
     for (const [name, , heard] of this.#listeners) source.addEventListener(name, heard);
