@@ -4,8 +4,8 @@ isort:skip_file
 The API for tokens, projects and their members.
 
 A caller proves who it is by the metadata `authorization: Bearer TOKEN`, or by a client certificate (see
-docs/security.md). The errors of every call are those of TrainingService, and UNAUTHENTICATED if the proof is
-missing or not valid.
+docs/security.md). The errors of every call are those of TrainingService, and UNAUTHENTICATED if the proof
+is missing or not valid.
 """
 
 from collections import abc as _abc
@@ -37,9 +37,11 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     viewer: _Role.ValueType  # 1
     """May read the jobs of the project."""
     submitter: _Role.ValueType  # 2
-    """May also submit jobs, and cancel the caller's own jobs."""
+    """May also submit jobs, upload programs, and cancel, annotate and delete the caller's own jobs."""
     admin: _Role.ValueType  # 3
-    """May also cancel the jobs of others, and manage tokens and members of the project."""
+    """May also cancel, annotate and delete the jobs of others, manage the tokens, members, algorithms and
+    datasets of the project, and list its audit events.
+    """
     operator: _Role.ValueType  # 4
     """May do everything, in all projects."""
 
@@ -51,9 +53,11 @@ no_role: Role.ValueType  # 0
 viewer: Role.ValueType  # 1
 """May read the jobs of the project."""
 submitter: Role.ValueType  # 2
-"""May also submit jobs, and cancel the caller's own jobs."""
+"""May also submit jobs, upload programs, and cancel, annotate and delete the caller's own jobs."""
 admin: Role.ValueType  # 3
-"""May also cancel the jobs of others, and manage tokens and members of the project."""
+"""May also cancel, annotate and delete the jobs of others, manage the tokens, members, algorithms and
+datasets of the project, and list its audit events.
+"""
 operator: Role.ValueType  # 4
 """May do everything, in all projects."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
@@ -109,7 +113,7 @@ class WhoAmIResponse(_message.Message):
     DEFAULT_PROJECT_FIELD_NUMBER: _builtins.int
     ROLES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The name. It is submitted_by of the caller's jobs."""
+    """The name. The jobs of the caller have it in `submitted_by`."""
     means: _builtins.str
     """The means by which the service has identified the caller: `token`, `certificate`, or `open` (the service
     requires neither).
@@ -231,7 +235,7 @@ class Token(_message.Message):
     id: _builtins.str
     """The id, which is not secret. The text of a token begins with tst_ID_."""
     name: _builtins.str
-    """The name of the caller that uses the token."""
+    """The name, as in CreateTokenRequest."""
     project: _builtins.str
     """The only project in which it is valid. Empty: see role."""
     role: Global___Role.ValueType
@@ -285,7 +289,7 @@ class ListTokensRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """The project of the tokens. Empty: all tokens, for operators."""
+    """The project of the tokens. Empty: all tokens, which only operators may list."""
     page_size: _builtins.int
     """The largest number of tokens in the response, 0 to 1000. 0: 100."""
     page_token: _builtins.str
@@ -317,7 +321,7 @@ class ListTokensResponse(_message.Message):
     """The page_token of the next page. Empty on the last page."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
-        """The tokens, by id."""
+        """The tokens, sorted by id."""
 
     def __init__(
         self,
@@ -453,7 +457,7 @@ class ListProjectsResponse(_message.Message):
     """The page_token of the next page. Empty on the last page."""
     @_builtins.property
     def projects(self) -> _containers.RepeatedCompositeFieldContainer[Global___Project]:
-        """The projects, by name."""
+        """The projects, sorted by name."""
 
     def __init__(
         self,
@@ -616,7 +620,7 @@ class ListReportKeysResponse(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportKey]:
-        """The keys, by id."""
+        """The keys, sorted by id."""
 
     def __init__(
         self,
@@ -700,7 +704,7 @@ class ReportKey(_message.Message):
 
     @_builtins.property
     def removed_at(self) -> _timestamp_pb2.Timestamp:
-        """When a call removed it. It is deleted once no live attempt uses it."""
+        """When a call removed it. Absent: it was not removed. It is deleted once no live attempt uses it."""
 
     def __init__(
         self,
@@ -733,7 +737,7 @@ class ListAuditEventsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
-    """The project of the events. Empty: all events, for operators."""
+    """The project of the events. Empty: all events, which only operators may list."""
     caller: _builtins.str
     """Only events of the caller with this name. Empty: of all callers."""
     page_size: _builtins.int
@@ -823,14 +827,15 @@ class AuditEvent(_message.Message):
     """`done` for a change, `denied`, or `read` for logs and artifacts."""
     action: _builtins.str
     """The operation, such as submit, cancel, logs, create_token; `authenticate` if the caller could not be
-    identified; `more` for an event that stands for several events, if there were too many to keep each.
+    identified; `more` for an event that stands for several events, because there were too many to keep each
+    of them.
     """
     project: _builtins.str
-    """The project of the job, token or member."""
+    """The project to which the object of the action belongs."""
     target: _builtins.str
     """The object of the action, such as "job 12", "token ab12cd34", "member alice"."""
     detail: _builtins.str
-    """More about it."""
+    """Details, such as the name and the role of a new token."""
     count: _builtins.int
     """The number of equal events for which this event stands. `at` and `request_id` are those of the first
     event.
@@ -838,7 +843,9 @@ class AuditEvent(_message.Message):
     caller: _builtins.str
     """The name of the caller."""
     means: _builtins.str
-    """The means by which the service identified the caller: see WhoAmIResponse."""
+    """The means by which the service identified the caller: see WhoAmIResponse. `file` if a file of the service
+    has changed a project; `caller` is then `file`, too.
+    """
     token_id: _builtins.str
     """The id of the caller's token."""
     address: _builtins.str

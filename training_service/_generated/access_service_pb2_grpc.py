@@ -124,7 +124,9 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTokens(self, request, context):
-        """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
+        """Lists tokens in pages, sorted by id. Tokens that were revoked or have expired stay in the list for at
+        least 30 days, unless the service has too many tokens. Admins of a project may list the tokens of this
+        project, and operators all tokens.
 
         Errors: INVALID_ARGUMENT if the page size is not allowed.
         """
@@ -134,16 +136,18 @@ class AccessServiceServicer:
 
     def RevokeToken(self, request, context):
         """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
-        with it end. The call may be repeated. Every caller may revoke its own tokens.
+        with it end. The call may be repeated. Admins of a project may revoke the tokens of this project,
+        operators all tokens, and every caller the token that it uses.
 
-        Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
+        Errors: NOT_FOUND if the token does not exist, or if the caller may not revoke it. INVALID_ARGUMENT if
+        the id is the text of a token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListProjects(self, request, context):
-        """Lists the projects in which the caller has a role, by name. Every caller may call it.
+        """Lists the projects in which the caller has a role, sorted by name. Every caller may call it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,7 +168,7 @@ class AccessServiceServicer:
         operators may call it.
 
         Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
-        or if a file of the service declares it.
+        if a file of the service declares it, or if it is the project `default`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -194,8 +198,8 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListReportKeys(self, request, context):
-        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
-        current one. Only operators may call it.
+        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, sorted by id. The
+        last key is the current key. Only operators may call it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

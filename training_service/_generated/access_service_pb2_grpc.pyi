@@ -4,8 +4,8 @@ isort:skip_file
 The API for tokens, projects and their members.
 
 A caller proves who it is by the metadata `authorization: Bearer TOKEN`, or by a client certificate (see
-docs/security.md). The errors of every call are those of TrainingService, and UNAUTHENTICATED if the proof is
-missing or not valid.
+docs/security.md). The errors of every call are those of TrainingService, and UNAUTHENTICATED if the proof
+is missing or not valid.
 """
 
 from collections import abc as _abc
@@ -47,18 +47,22 @@ class AccessServiceStub:
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListTokensRequest, _access_service_pb2.ListTokensResponse]
-    """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
+    """Lists tokens in pages, sorted by id. Tokens that were revoked or have expired stay in the list for at
+    least 30 days, unless the service has too many tokens. Admins of a project may list the tokens of this
+    project, and operators all tokens.
 
     Errors: INVALID_ARGUMENT if the page size is not allowed.
     """
     RevokeToken: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RevokeTokenRequest, _access_service_pb2.Token]
     """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
-    with it end. The call may be repeated. Every caller may revoke its own tokens.
+    with it end. The call may be repeated. Admins of a project may revoke the tokens of this project,
+    operators all tokens, and every caller the token that it uses.
 
-    Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
+    Errors: NOT_FOUND if the token does not exist, or if the caller may not revoke it. INVALID_ARGUMENT if
+    the id is the text of a token.
     """
     ListProjects: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListProjectsRequest, _access_service_pb2.ListProjectsResponse]
-    """Lists the projects in which the caller has a role, by name. Every caller may call it."""
+    """Lists the projects in which the caller has a role, sorted by name. Every caller may call it."""
     SetProject: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.SetProjectRequest, _access_service_pb2.Project]
     """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
@@ -70,7 +74,7 @@ class AccessServiceStub:
     operators may call it.
 
     Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
-    or if a file of the service declares it.
+    if a file of the service declares it, or if it is the project `default`.
     """
     SetMember: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.SetMemberRequest, _access_service_pb2.Project]
     """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
@@ -88,8 +92,8 @@ class AccessServiceStub:
     a file of the service declares the project.
     """
     ListReportKeys: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]
-    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
-    current one. Only operators may call it.
+    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, sorted by id. The
+    last key is the current key. Only operators may call it.
     """
     RotateReportKey: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]
     """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
@@ -126,18 +130,22 @@ class AccessServiceAsyncStub(AccessServiceStub):
     Errors: INVALID_ARGUMENT if a value is not allowed. NOT_FOUND if the project does not exist.
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListTokensRequest, _access_service_pb2.ListTokensResponse]  # type: ignore[assignment]
-    """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
+    """Lists tokens in pages, sorted by id. Tokens that were revoked or have expired stay in the list for at
+    least 30 days, unless the service has too many tokens. Admins of a project may list the tokens of this
+    project, and operators all tokens.
 
     Errors: INVALID_ARGUMENT if the page size is not allowed.
     """
     RevokeToken: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RevokeTokenRequest, _access_service_pb2.Token]  # type: ignore[assignment]
     """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
-    with it end. The call may be repeated. Every caller may revoke its own tokens.
+    with it end. The call may be repeated. Admins of a project may revoke the tokens of this project,
+    operators all tokens, and every caller the token that it uses.
 
-    Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
+    Errors: NOT_FOUND if the token does not exist, or if the caller may not revoke it. INVALID_ARGUMENT if
+    the id is the text of a token.
     """
     ListProjects: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListProjectsRequest, _access_service_pb2.ListProjectsResponse]  # type: ignore[assignment]
-    """Lists the projects in which the caller has a role, by name. Every caller may call it."""
+    """Lists the projects in which the caller has a role, sorted by name. Every caller may call it."""
     SetProject: _aio.UnaryUnaryMultiCallable[_access_service_pb2.SetProjectRequest, _access_service_pb2.Project]  # type: ignore[assignment]
     """Declares a project, or replaces the limits of a project. Its members stay. Only operators may call it.
 
@@ -149,7 +157,7 @@ class AccessServiceAsyncStub(AccessServiceStub):
     operators may call it.
 
     Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
-    or if a file of the service declares it.
+    if a file of the service declares it, or if it is the project `default`.
     """
     SetMember: _aio.UnaryUnaryMultiCallable[_access_service_pb2.SetMemberRequest, _access_service_pb2.Project]  # type: ignore[assignment]
     """Gives a caller a role in a project, and replaces the role that the caller has there. Admins of the
@@ -167,8 +175,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     a file of the service declares the project.
     """
     ListReportKeys: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]  # type: ignore[assignment]
-    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
-    current one. Only operators may call it.
+    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, sorted by id. The
+    last key is the current key. Only operators may call it.
     """
     RotateReportKey: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]  # type: ignore[assignment]
     """Makes a new key. The tokens of attempts that begin later are made from the new key. Live attempts keep
@@ -220,7 +228,9 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.ListTokensRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ListTokensResponse, _abc.Awaitable[_access_service_pb2.ListTokensResponse]]:
-        """Lists tokens by id, in pages, including tokens that were revoked or expired within the last month.
+        """Lists tokens in pages, sorted by id. Tokens that were revoked or have expired stay in the list for at
+        least 30 days, unless the service has too many tokens. Admins of a project may list the tokens of this
+        project, and operators all tokens.
 
         Errors: INVALID_ARGUMENT if the page size is not allowed.
         """
@@ -232,9 +242,11 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.Token, _abc.Awaitable[_access_service_pb2.Token]]:
         """Revokes a token for ever. Within a second, the service refuses the token, and streams that were opened
-        with it end. The call may be repeated. Every caller may revoke its own tokens.
+        with it end. The call may be repeated. Admins of a project may revoke the tokens of this project,
+        operators all tokens, and every caller the token that it uses.
 
-        Errors: NOT_FOUND if the token does not exist, or if the caller may not see it.
+        Errors: NOT_FOUND if the token does not exist, or if the caller may not revoke it. INVALID_ARGUMENT if
+        the id is the text of a token.
         """
 
     @_abc_1.abstractmethod
@@ -243,7 +255,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.ListProjectsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ListProjectsResponse, _abc.Awaitable[_access_service_pb2.ListProjectsResponse]]:
-        """Lists the projects in which the caller has a role, by name. Every caller may call it."""
+        """Lists the projects in which the caller has a role, sorted by name. Every caller may call it."""
 
     @_abc_1.abstractmethod
     def SetProject(
@@ -267,7 +279,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         operators may call it.
 
         Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
-        or if a file of the service declares it.
+        if a file of the service declares it, or if it is the project `default`.
         """
 
     @_abc_1.abstractmethod
@@ -303,8 +315,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.ListReportKeysRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.ListReportKeysResponse, _abc.Awaitable[_access_service_pb2.ListReportKeysResponse]]:
-        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
-        current one. Only operators may call it.
+        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, sorted by id. The
+        last key is the current key. Only operators may call it.
         """
 
     @_abc_1.abstractmethod

@@ -91,7 +91,8 @@ class CatalogServiceServicer:
     """
 
     def ListAlgorithms(self, request, context):
-        """Lists the algorithms that jobs of a project can name, by name, in pages. Viewers of the project may call it.
+        """Lists the algorithms that jobs of a project can name, in pages, sorted by name. Viewers of the project
+        may call it.
 
         Errors: NOT_FOUND if `name` is set and there is no such algorithm.
         """
@@ -100,7 +101,8 @@ class CatalogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListDatasets(self, request, context):
-        """Lists the datasets that jobs of a project can name, by id, in pages. Viewers of the project may call it.
+        """Lists the datasets that jobs of a project can name, in pages, sorted by id. Viewers of the project may
+        call it.
 
         Errors: NOT_FOUND if `name` is set and there is no such dataset.
         """
@@ -114,7 +116,7 @@ class CatalogServiceServicer:
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project
         does not exist. PERMISSION_DENIED if the caller may not declare it, or if the service accepts no
-        algorithms by the API. RESOURCE_EXHAUSTED if there are too many declarations.
+        algorithms through the API. RESOURCE_EXHAUSTED if there are too many declarations.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,7 +125,7 @@ class CatalogServiceServicer:
     def RemoveAlgorithm(self, request, context):
         """Removes a declared algorithm.
 
-        Errors: NOT_FOUND if it is not declared there.
+        Errors: NOT_FOUND if it does not exist there. FAILED_PRECONDITION if a file of the service has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,15 +143,15 @@ class CatalogServiceServicer:
     def RemoveDataset(self, request, context):
         """Removes a declared dataset. Its data stays.
 
-        Errors: NOT_FOUND if it is not declared there.
+        Errors: NOT_FOUND if it does not exist there. FAILED_PRECONDITION if a file of the service has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQueues(self, request, context):
-        """Lists the queues that jobs of a project may use, and the parents of these queues, by name, in pages. Viewers of
-        the project may call it.
+        """Lists the queues that jobs of a project may use, and all queues above them, in pages, sorted by name.
+        Viewers of the project may call it.
 
         Errors: NOT_FOUND if `name` is set and there is no such queue.
         """
@@ -172,8 +174,8 @@ class CatalogServiceServicer:
     def RemoveQueue(self, request, context):
         """Removes a declared queue. Only operators may call it.
 
-        Errors: NOT_FOUND if the queue was not declared by a call. FAILED_PRECONDITION if jobs wait or run in it,
-        or if other queues are below it.
+        Errors: NOT_FOUND if the queue is not declared. FAILED_PRECONDITION if a file of the service declares it,
+        if jobs wait or run in it, or if other queues are below it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

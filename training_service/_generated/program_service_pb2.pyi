@@ -11,7 +11,7 @@ cannot be part of a tree.
 
 To upload a tree, call FindTree. If the tree is not known, call PutManifest. Then call UploadFiles with the
 missing contents. If a call breaks, begin again: the service does not ask again for bytes that have
-arrived.
+arrived. A content here is the content of a file; files with the same content share it.
 
 Trees belong to a project: the metadata `x-project`, or the caller's default project. Trees and contents of
 other projects are never found.
@@ -95,7 +95,7 @@ class UploadFilesRequest(_message.Message):
     """The name of the tree, in the first message."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
-        """The pieces, in order within each content."""
+        """The pieces. Pieces of the same content are in order."""
 
     def __init__(
         self,

@@ -81,9 +81,9 @@ class ProgramServiceServicer:
         missing.
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
-        if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
-        disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
-        minutes: begin again; the upload continues.
+        if bytes before the piece are missing, or if the bytes of a content do not have its SHA-256.
+        RESOURCE_EXHAUSTED if the disk is full, or if no message arrives for a minute. UNAVAILABLE if the call
+        takes longer than ten minutes: begin again; the upload continues where it stopped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

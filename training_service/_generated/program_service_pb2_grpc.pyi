@@ -11,7 +11,7 @@ cannot be part of a tree.
 
 To upload a tree, call FindTree. If the tree is not known, call PutManifest. Then call UploadFiles with the
 missing contents. If a call breaks, begin again: the service does not ask again for bytes that have
-arrived.
+arrived. A content here is the content of a file; files with the same content share it.
 
 Trees belong to a project: the metadata `x-project`, or the caller's default project. Trees and contents of
 other projects are never found.
@@ -67,9 +67,9 @@ class ProgramServiceStub:
     missing.
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
-    if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
-    disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
-    minutes: begin again; the upload continues.
+    if bytes before the piece are missing, or if the bytes of a content do not have its SHA-256.
+    RESOURCE_EXHAUSTED if the disk is full, or if no message arrives for a minute. UNAVAILABLE if the call
+    takes longer than ten minutes: begin again; the upload continues where it stopped.
     """
 
 @_typing.type_check_only
@@ -94,9 +94,9 @@ class ProgramServiceAsyncStub(ProgramServiceStub):
     missing.
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
-    if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
-    disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
-    minutes: begin again; the upload continues.
+    if bytes before the piece are missing, or if the bytes of a content do not have its SHA-256.
+    RESOURCE_EXHAUSTED if the disk is full, or if no message arrives for a minute. UNAVAILABLE if the call
+    takes longer than ten minutes: begin again; the upload continues where it stopped.
     """
 
 class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -136,9 +136,9 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
         missing.
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
-        if bytes before the piece are missing, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the
-        disk is full, or if no message arrives for a minute. UNAVAILABLE if the call takes longer than ten
-        minutes: begin again; the upload continues.
+        if bytes before the piece are missing, or if the bytes of a content do not have its SHA-256.
+        RESOURCE_EXHAUSTED if the disk is full, or if no message arrives for a minute. UNAVAILABLE if the call
+        takes longer than ten minutes: begin again; the upload continues where it stopped.
         """
 
 def add_ProgramServiceServicer_to_server(servicer: ProgramServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -31,8 +31,8 @@ class FetchProgramRequest(_message.Message):
 
     MANIFEST_ONLY_FIELD_NUMBER: _builtins.int
     manifest_only: _builtins.bool
-    """Whether the answer ends after the manifest and the empty line. For instances that already have the
-    contents of the files.
+    """Whether the answer ends after the manifest and the empty line. This is for instances that already have
+    the contents of the files.
     """
     def __init__(
         self,
@@ -274,7 +274,7 @@ class MetricValue(_message.Message):
     name: _builtins.str
     """The name of the metric, 1 to 128 printable characters. A job can have 256 metrics."""
     value: _builtins.float
-    """The value: a number of at most 10^300, NaN or infinite. Other values are dropped."""
+    """The value: a number from -10^300 to 10^300, NaN or infinite. Other values are dropped."""
     step: _builtins.int
     """The training step of the value, 0 to 10^15."""
     @_builtins.property
@@ -354,8 +354,8 @@ class ReportResponse(_message.Message):
     """True if this replica of the service does not watch ranks. Connect again, to reach the replica that does."""
     @_builtins.property
     def pause(self) -> _duration_pb2.Duration:
-        """The time to wait before the next report, if there are new values. The time grows with the number of
-        reporting processes.
+        """The time to wait before the next report with new values. The time grows with the number of reporting
+        processes.
         """
 
     @_builtins.property

@@ -71,9 +71,9 @@ class TrainingReporterServicer:
         The contents of all messages together are the manifest of the tree, an empty line, and then the contents
         of the files in the order of the manifest. The caller has to check all hashes.
 
-        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
-        the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
-        program. All other errors are temporary: begin again.
+        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended,
+        or if the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job
+        runs no uploaded program. All other errors are temporary: begin again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,9 +52,9 @@ class TrainingReporterStub:
     The contents of all messages together are the manifest of the tree, an empty line, and then the contents
     of the files in the order of the manifest. The caller has to check all hashes.
 
-    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
-    the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
-    program. All other errors are temporary: begin again.
+    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended,
+    or if the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job
+    runs no uploaded program. All other errors are temporary: begin again.
     """
 
 @_typing.type_check_only
@@ -78,9 +78,9 @@ class TrainingReporterAsyncStub(TrainingReporterStub):
     The contents of all messages together are the manifest of the tree, an empty line, and then the contents
     of the files in the order of the manifest. The caller has to check all hashes.
 
-    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
-    the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
-    program. All other errors are temporary: begin again.
+    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended,
+    or if the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job
+    runs no uploaded program. All other errors are temporary: begin again.
     """
 
 class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
@@ -113,9 +113,9 @@ class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
         The contents of all messages together are the manifest of the tree, an empty line, and then the contents
         of the files in the order of the manifest. The caller has to check all hashes.
 
-        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
-        the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
-        program. All other errors are temporary: begin again.
+        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended,
+        or if the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job
+        runs no uploaded program. All other errors are temporary: begin again.
         """
 
 def add_TrainingReporterServicer_to_server(servicer: TrainingReporterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,8 +4,8 @@ isort:skip_file
 The API of the training service: submit, follow and cancel training jobs.
 
 Stability: names and numbers of Train, GetTrainingStatus and their messages never change, because clients
-of the MiniAutoML training service use them. New fields get new numbers. Existing calls stay when new calls
-are added.
+of the MiniAutoML training service use them. New fields get new numbers. New calls do not replace existing
+calls.
 
 Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
 project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
@@ -16,7 +16,8 @@ Errors of every call: INVALID_ARGUMENT for a malformed request (the message name
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
 PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE if the job store, the storage
 or the backend does not answer, or if the service restarts (try again), RESOURCE_EXHAUSTED for a message
-larger than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
+larger than 512 KiB or for too many calls (google.rpc.RetryInfo has the time after which to try again), and
+INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
 the call in the service's log.
 """
 
@@ -138,7 +139,9 @@ class TrainRequest(_message.Message):
     and different content fails with ALREADY_EXISTS. Empty: every request creates a new job.
     """
     queue: _builtins.str
-    """The queue in which the job waits. Empty: the default queue of the project (see CatalogService.ListQueues)."""
+    """The queue in which the job waits. Empty: the default queue of the project (see
+    CatalogService.ListQueues).
+    """
     priority: _builtins.str
     """The job's priority within the queue: a class, such as "low", "normal" or "high"
     (`scheduling.priorities`), or a number between the lowest and the highest class. Empty: 0; if the queue
@@ -168,8 +171,8 @@ class TrainRequest(_message.Message):
 
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tags of the job, by which lists find it, such as "baseline" or "team=vision": at most 16, each with at most
-        64 letters, digits and `. _ / : = @ + -`. They do not change what the job runs.
+        """Tags by which jobs can be listed, such as "baseline" or "team=vision": at most 16, each with at most 64
+        letters, digits and `. _ / : = @ + -`. They do not change what the job runs.
         """
 
     @_builtins.property
@@ -257,7 +260,9 @@ class Program(_message.Message):
     framework: _builtins.str
     """The framework that sets up the group, such as "pytorch". Empty: "pytorch"."""
     version: _builtins.str
-    """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the job."""
+    """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the
+    job.
+    """
     requirements: _builtins.str
     """A file of the tree with Python requirements, such as "requirements.txt": the program runs in a virtual
     environment with these packages. On Docker and Kubernetes, the program also has the packages of its
@@ -276,7 +281,7 @@ class Program(_message.Message):
     """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The program and its arguments, run without a shell: at most 1024 texts, and at most 64 KiB together.
+        """The program and its arguments, run without a shell: at most 1024 strings, and at most 64 KiB together.
         Required.
         """
 
@@ -372,8 +377,8 @@ class RetryPolicy(_message.Message):
 
     @_builtins.property
     def retry_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Categories of diagnoses that lead to another attempt, such as "crashed"; "any" stands for every failure. Empty:
-        as configured.
+        """Categories of diagnoses that lead to another attempt, such as "crashed"; "any" stands for every failure.
+        Empty: as configured.
         """
 
     def __init__(
@@ -408,8 +413,8 @@ class NumberPolicy(_message.Message):
     """
     @_builtins.property
     def metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns of the names of metrics that count for "fail", with `*` for any text, such as "*loss*"; upper and lower
-        case are the same. At most 16, each of at most 128 characters. Empty: as configured.
+        """Patterns for the names of the metrics to which "fail" applies. `*` stands for any text, as in "*loss*".
+        Upper and lower case do not matter. At most 16, each of at most 128 characters. Empty: as configured.
         """
 
     def __init__(
@@ -567,8 +572,8 @@ class PodOptions(_message.Message):
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     nproc_per_node: _builtins.int
-    """The number of training processes in each instance, at most 256. If there are more than 1, torchrun starts
-    them. 0: the value of the algorithm.
+    """The number of training processes in each instance, at most 256. If there are several, the framework's
+    launcher, such as torchrun, starts them. 0: the value of the algorithm.
     """
     priority_class: _builtins.str
     """The PriorityClass of the pods. Kubernetes only. Empty: the value of the algorithm."""
@@ -780,10 +785,10 @@ class GetTrainingStatusResponse(_message.Message):
     job_id: _builtins.int
     """The id of the job."""
     message: _builtins.str
-    """A sentence for people that describes the situation of the job. The text may change between versions."""
+    """Sentences for people that describe the state of the job. The text may change between versions."""
     positionInQueue: _builtins.int
-    """The number of jobs before this job in the queue. 0 for the first job, and for every job that is not
-    queued.
+    """The number of queued jobs of the same queue that were submitted before this job. 0 for the first job, and
+    for every job that is not queued.
     """
     attempt: _builtins.int
     """The number of the current attempt, from 1; 0 before the first launch."""
@@ -812,19 +817,21 @@ class GetTrainingStatusResponse(_message.Message):
     note: _builtins.str
     """The note on the job."""
     algorithm_version: _builtins.int
-    """The version of the algorithm with which the job was accepted, if the algorithm was declared by the API
-    (see catalog_service.proto). 0: the algorithm was built in, or declared in a file of the service.
+    """The version of the algorithm with which the job was accepted, if the algorithm was declared through the
+    API (see catalog_service.proto). 0: the algorithm was built in, or declared in a file of the service.
     """
     dataset_declaration: _builtins.int
-    """The version of the dataset's declaration with which the job was accepted, if the dataset was declared by
-    the API. 0: it was built in, or declared in a file of the service.
+    """The version of the dataset's declaration with which the job was accepted, if the dataset was declared
+    through the API. 0: it was built in, or declared in a file of the service.
     """
     queue: _builtins.str
     """The queue in which the job waits or has waited."""
     priority: _builtins.int
     """The job's priority within the queue."""
     preemptions: _builtins.int
-    """The number of attempts that were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    """The number of attempts that were stopped for other jobs. They do not count against the attempts of
+    retry_policy.
+    """
     evictions: _builtins.int
     """The number of attempts that were evicted: stopped with notice, but not by the service, for example by the
     drain of a node. They do not count against the attempts of retry_policy.
@@ -963,11 +970,11 @@ class Move(_message.Message):
     """
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
-        """The time of the move."""
+        """The time of the change."""
 
     @_builtins.property
     def diagnosis(self) -> Global___Diagnosis:
-        """The reason of a failure. Absent for other moves."""
+        """The reason of a failure. Absent for other changes."""
 
     def __init__(
         self,
@@ -1272,7 +1279,7 @@ class Progress(_message.Message):
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The last value of each metric, by name. At most 64. A value may be NaN or infinite: in JSON, these values
-        are the texts "NaN", "Infinity" and "-Infinity".
+        are the strings "NaN", "Infinity" and "-Infinity".
         """
 
     @_builtins.property
@@ -1411,8 +1418,9 @@ class ListTrainingJobsRequest(_message.Message):
     page_token: _builtins.str
     """The next_page_token of the previous page, with the same filters as for that page. Empty: the first page."""
     project: _builtins.str
-    """The project of the jobs. Empty: the caller's project (see the metadata `x-project`).
-    NOT_FOUND if there is no such project.
+    """The project of the jobs. Empty: the caller's project (see the metadata `x-project`). PERMISSION_DENIED if
+    the caller has no role in the project. NOT_FOUND if an operator names a project that does not exist and
+    of which no job is left.
     """
     all_projects: _builtins.bool
     """Whether to list the jobs of all projects in which the caller has a role. Not with project."""
@@ -1642,9 +1650,11 @@ class GetTrainingLogsRequest(_message.Message):
     stream waits.
     """
     tail_lines: _builtins.int
-    """Start with this number of last lines of each rank. Absent: start at the beginning. Not with position."""
+    """The number of lines at the end of each rank's log with which to start. Absent: start at the beginning.
+    Not with position.
+    """
     attempt: _builtins.int
-    """The attempt, from 1. 0: the last attempt. With follow, later attempts follow."""
+    """The attempt, from 1. 0: the last attempt and, with follow, all later attempts."""
     all_ranks: _builtins.bool
     """Whether to read the logs of all ranks, merged by time."""
     position: _builtins.str
@@ -1793,7 +1803,7 @@ class MetricPoint(_message.Message):
     step: _builtins.int
     """The training step."""
     value: _builtins.float
-    """The value, a finite number."""
+    """The value: a number, NaN or infinite."""
     attempt: _builtins.int
     """The attempt, from 1. An attempt that continues from a checkpoint may repeat steps of the previous one."""
     @_builtins.property
@@ -1930,7 +1940,7 @@ class ExplainTrainingResponse(_message.Message):
     other_holders: _builtins.int
     """The number of further jobs that hold capacity."""
     other_instances: _builtins.int
-    """The number of their instances."""
+    """The number of instances of these further jobs."""
     stopped: _builtins.str
     """If the job waits because its attempt was stopped or is being stopped before its end: a sentence with the
     reason. An attempt is stopped for another job, to continue with another number of instances, or by an
@@ -2074,8 +2084,8 @@ class Remedy(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     IS_VERIFIED_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """The kind of change, as a stable code: `wait` (nothing), `instances`, `flavor`, `expected`, `priority`, `queue`,
-    `capacity` or `room`.
+    """The kind of change, as a stable code: `wait` (no change), `instances`, `flavor`, `expected`, `priority`,
+    `queue`, `capacity` or `room`.
     """
     message: _builtins.str
     """A sentence for people."""
@@ -2175,11 +2185,13 @@ class GetQueueResponse(_message.Message):
     """The page_token of the next page. Empty on the last page."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingJob]:
-        """The waiting jobs, by queue and place."""
+        """The waiting jobs, sorted by queue and place."""
 
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueStanding]:
-        """The queues that the caller's jobs may use, and their parents, by name: at most 1,000. Only on the first page."""
+        """The queues that the caller's jobs may use, and all queues above them, sorted by name: at most 1,000. Only
+        on the first page.
+        """
 
     def __init__(
         self,
@@ -2639,7 +2651,7 @@ class GetQueueSnapshotResponse(_message.Message):
     omitted_jobs: _builtins.int
     """The number of further jobs, which are left out."""
     reservations: _builtins.int
-    """The number of waiting jobs that hold a reservation."""
+    """The largest number of waiting jobs that hold a reservation at the same time."""
     overtake_limit: _builtins.int
     """The number of jobs that may start before the first waiting job, as long as no start can be promised to
     the first one.

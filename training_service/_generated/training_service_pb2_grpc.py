@@ -139,7 +139,7 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTrainingJobs(self, request, context):
-        """Lists jobs of one project or of all, newest first, in pages.
+        """Lists jobs of one project or of all projects, newest first, in pages.
 
         Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
         """
@@ -149,7 +149,7 @@ class TrainingServiceServicer:
 
     def CancelTraining(self, request, context):
         """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
-        status after the cancellation is recorded. The group of a running job is stopped afterwards.
+        status after the cancellation was recorded. The group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -237,11 +237,11 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueue(self, request, context):
-        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
-        and place, and the use of each queue. The values are at most about a second old.
+        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, sorted
+        by queue and place, and the use of each queue. The values are at most about a second old.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
-        caller has no role in the project. NOT_FOUND if the caller has no such queue.
+        caller has no role in the project. NOT_FOUND if the caller may see no such queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -4,8 +4,8 @@ isort:skip_file
 The API of the training service: submit, follow and cancel training jobs.
 
 Stability: names and numbers of Train, GetTrainingStatus and their messages never change, because clients
-of the MiniAutoML training service use them. New fields get new numbers. Existing calls stay when new calls
-are added.
+of the MiniAutoML training service use them. New fields get new numbers. New calls do not replace existing
+calls.
 
 Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
 project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
@@ -16,7 +16,8 @@ Errors of every call: INVALID_ARGUMENT for a malformed request (the message name
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
 PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE if the job store, the storage
 or the backend does not answer, or if the service restarts (try again), RESOURCE_EXHAUSTED for a message
-larger than 512 KiB, and INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
+larger than 512 KiB or for too many calls (google.rpc.RetryInfo has the time after which to try again), and
+INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
 the call in the service's log.
 """
 
@@ -65,13 +66,13 @@ class TrainingServiceStub:
     Errors: NOT_FOUND if the job does not exist.
     """
     ListTrainingJobs: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingJobsRequest, _training_service_pb2.ListTrainingJobsResponse]
-    """Lists jobs of one project or of all, newest first, in pages.
+    """Lists jobs of one project or of all projects, newest first, in pages.
 
     Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
     """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
-    status after the cancellation is recorded. The group of a running job is stopped afterwards.
+    status after the cancellation was recorded. The group of a running job is stopped afterwards.
 
     Errors: NOT_FOUND if the job does not exist.
     """
@@ -123,11 +124,11 @@ class TrainingServiceStub:
     Errors: NOT_FOUND if the job does not exist.
     """
     GetQueue: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]
-    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
-    and place, and the use of each queue. The values are at most about a second old.
+    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, sorted
+    by queue and place, and the use of each queue. The values are at most about a second old.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
-    caller has no role in the project. NOT_FOUND if the caller has no such queue.
+    caller has no role in the project. NOT_FOUND if the caller may see no such queue.
     """
     GetQueueSnapshot: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]
     """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
@@ -162,13 +163,13 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Errors: NOT_FOUND if the job does not exist.
     """
     ListTrainingJobs: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingJobsRequest, _training_service_pb2.ListTrainingJobsResponse]  # type: ignore[assignment]
-    """Lists jobs of one project or of all, newest first, in pages.
+    """Lists jobs of one project or of all projects, newest first, in pages.
 
     Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
     """
     CancelTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.CancelTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
     """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
-    status after the cancellation is recorded. The group of a running job is stopped afterwards.
+    status after the cancellation was recorded. The group of a running job is stopped afterwards.
 
     Errors: NOT_FOUND if the job does not exist.
     """
@@ -220,11 +221,11 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Errors: NOT_FOUND if the job does not exist.
     """
     GetQueue: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]  # type: ignore[assignment]
-    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
-    and place, and the use of each queue. The values are at most about a second old.
+    """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, sorted
+    by queue and place, and the use of each queue. The values are at most about a second old.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
-    caller has no role in the project. NOT_FOUND if the caller has no such queue.
+    caller has no role in the project. NOT_FOUND if the caller may see no such queue.
     """
     GetQueueSnapshot: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]  # type: ignore[assignment]
     """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
@@ -274,7 +275,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ListTrainingJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ListTrainingJobsResponse, _abc.Awaitable[_training_service_pb2.ListTrainingJobsResponse]]:
-        """Lists jobs of one project or of all, newest first, in pages.
+        """Lists jobs of one project or of all projects, newest first, in pages.
 
         Errors: INVALID_ARGUMENT if the page size, the page token, a status or the project is not allowed.
         """
@@ -286,7 +287,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetTrainingStatusResponse, _abc.Awaitable[_training_service_pb2.GetTrainingStatusResponse]]:
         """Cancels a job. The call may be repeated. It does not change a job that has ended. The response has the
-        status after the cancellation is recorded. The group of a running job is stopped afterwards.
+        status after the cancellation was recorded. The group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
         """
@@ -392,11 +393,11 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetQueueResponse, _abc.Awaitable[_training_service_pb2.GetQueueResponse]]:
-        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, by queue
-        and place, and the use of each queue. The values are at most about a second old.
+        """Returns the current queue in pages: the waiting jobs of projects in which the caller has a role, sorted
+        by queue and place, and the use of each queue. The values are at most about a second old.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the
-        caller has no role in the project. NOT_FOUND if the caller has no such queue.
+        caller has no role in the project. NOT_FOUND if the caller may see no such queue.
         """
 
     @_abc_1.abstractmethod
