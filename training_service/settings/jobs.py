@@ -130,18 +130,19 @@ class DeadlineSettings(Config):
 
     queue: LongDuration | None = Field(
         default=None,
-        description="Time that the job may wait in the queue. It begins anew with each attempt. Unset: no "
-        "deadline.",
+        description="Time that the job may wait in the queue. It begins anew with each attempt. Unset "
+        "or 0: no deadline.",
     )
     start: LongDuration | None = Field(
         default=timedelta(hours=1),
-        description="Time from the launch of an attempt until its master is running.",
+        description="Time from the launch of an attempt until its master is running. 0: no deadline.",
     )
     run: LongDuration | None = Field(
-        default=None, description="Running time of an attempt. Unset: no deadline."
+        default=None, description="Running time of an attempt. Unset or 0: no deadline."
     )
     progress: LongDuration | None = Field(
         default=None,
-        description="Time in which a running attempt has to make progress. Unset: the service learns it from "
-        "the steps that processes report by calls. Attempts without such reports then have no such deadline.",
+        description="Time in which a running attempt has to make progress. Unset or 0: the service learns it "
+        "from the steps that processes report by calls. Attempts without such reports then have no such "
+        "deadline.",
     )

@@ -147,7 +147,7 @@ class Settings(BaseSettings):
         """The policies of jobs whose requests do not set any."""
         return JobDefaults(
             retry=RetryPolicy(**dict(self.retry)),
-            deadlines=Deadlines(**dict(self.deadlines)),
+            deadlines=Deadlines(**{name: each or None for name, each in self.deadlines}),
             numbers=NumberPolicy(**dict(self.numbers)),
         )
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, ClassVar, get_args
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from job_tracker.backends.fake import FakePlugin
 from job_tracker.backends.registry import installed
 from job_tracker.common.config import Config
+from job_tracker.domain.policies import Deadlines
 from training_service.settings import settings, settings_model
 
 
@@ -43,6 +45,12 @@ def test_an_algorithm_without_a_recipe_for_the_backend_is_refused(model: Any) ->
 def test_built_in_algorithms_that_cannot_run_on_the_backend_are_left_out(model: Any) -> None:
     assert model(backend="mine").algorithms == {}
     assert "intent-classification" in model().algorithms
+
+
+def test_a_default_deadline_of_0_is_none_as_in_requests(model: Any) -> None:
+    zero = dict.fromkeys(("queue", "start", "run", "progress"), 0)
+    assert model(deadlines=zero).job_defaults.deadlines == Deadlines()
+    assert model(deadlines={"run": 60}).job_defaults.deadlines.run == timedelta(seconds=60)
 
 
 @pytest.mark.parametrize("name", ["Vision", "a/b", "*", ""])

@@ -12,6 +12,7 @@ from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.job import Job
 from job_tracker.domain.job_spec import JobSpec, ProgramChanges
 from job_tracker.domain.tags import Annotation
+from job_tracker.frameworks.job_environment import FREE_PARAMETERS
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, seconds
 
@@ -89,6 +90,8 @@ def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
 def request_for(job: Job) -> pb.TrainRequest:
     """Return a request that repeats the job. It has all values, so later defaults do not change it."""
     spec = job.spec
+    # The variable with the undeclared parameters is not a parameter: the service makes it again.
+    environment = {name: value for name, value in spec.environment.items() if name != FREE_PARAMETERS}
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
@@ -96,7 +99,7 @@ def request_for(job: Job) -> pb.TrainRequest:
             dataset_id=spec.dataset_id,
             name=spec.name,
             train_data_version_hash=spec.dataset_version,
-            parameters={**spec.environment, **spec.parameters},
+            parameters={**environment, **spec.parameters},
             output_model_name=spec.model_name,
         ),
         pod_options=_pod_options(spec.pod_options),
