@@ -17,8 +17,8 @@ the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see
 PERMISSION_DENIED if the caller's role does not allow the call, UNAVAILABLE if the job store, the storage
 or the backend does not answer, or if the service restarts (try again), RESOURCE_EXHAUSTED for a message
 larger than 512 KiB or for too many calls (google.rpc.RetryInfo has the time after which to try again), and
-INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies
-the call in the service's log.
+INTERNAL for a bug in the service. The trailing metadata `x-request-id` identifies the call in the service's
+log.
 """
 
 from collections import abc as _abc

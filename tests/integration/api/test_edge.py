@@ -24,7 +24,7 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.job import Job
 from job_tracker.store.sqlite import SqliteStore
-from tests.support.api_service import Serve, Service
+from tests.support.api_service import Serve, Service, metadata
 from training_service import log_setup as logs
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
@@ -114,6 +114,16 @@ async def test_a_successful_call_returns_its_request_id(untracked: Service) -> N
     await call
     trailing = await call.trailing_metadata()
     assert [value for key, value in trailing or () if key == "x-request-id"] == ["order-66"]
+
+
+async def test_a_successful_call_without_an_id_returns_one_if_the_log_has_it(untracked: Service) -> None:
+    reading = untracked.stub.ListTrainingJobs(pb.ListTrainingJobsRequest())
+    await reading
+    assert not await reading.trailing_metadata()
+    changing = untracked.stub.Train(pb.TrainRequest(metadata=metadata()))
+    await changing
+    trailing = dict(await changing.trailing_metadata() or ())
+    assert re.fullmatch("[0-9a-f]{32}", str(trailing["x-request-id"]))
 
 
 async def test_a_request_without_an_id_gets_one(untracked: Service) -> None:
