@@ -18,7 +18,7 @@ from job_tracker.domain.group import GroupSpec, InstanceSpec
 from job_tracker.domain.policies import MAX_DURATION, OnNonfinite
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.job_environment import FREE_PARAMETERS
-from job_tracker.frameworks.reserved_names import is_reserved
+from job_tracker.frameworks.reserved_names import is_reserved, is_set_by_service
 
 _MAX_FREE_BYTES = 96 * 1024  # Linux accepts at most 128 KiB per variable
 
@@ -45,8 +45,12 @@ def _parameter_name(name: str) -> str:
         )
     if is_reserved(name) or name in GROUP_PARAMETERS:
         raise ValueError(
-            f"{quoted(name)} is a reserved name: the service sets it, or it can change which code runs. No "
-            "request may set it; put a fixed value into the algorithm's environment"
+            f"{quoted(name)} is a reserved name: the service sets it, or it can change which code runs. "
+            + (
+                "Choose another name"
+                if is_set_by_service(name) or name in GROUP_PARAMETERS
+                else "No request may set it; put a fixed value into the algorithm's environment"
+            )
         )
     return name
 
