@@ -220,7 +220,7 @@ class Callers:
             await self._store.touch_tokens({each: _moment(at) for each, at in used.items()})
 
     async def close(self) -> None:
-        """Write to the store, if it answers, when each token was last used."""
+        """Write the last use of each token to the store, if the store answers."""
         with suppress(StoreUnavailable):
             await self.flush()
 

@@ -119,7 +119,10 @@ class SharedWork(Generic[Key, Result]):
         return await asyncio.shield(self.begin(key, work, name))
 
     async def wait(self) -> None:
-        """Wait for all tasks that are under way. Raises the first of their errors."""
+        """Wait for all tasks that are under way. If one fails, raise its error at once.
+
+        Unlike `do`, a cancelled call of this method cancels the tasks.
+        """
         await asyncio.gather(*self._running.values())
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads logs: of running groups from the backend, of ended groups from storage."""
+"""Reads logs: of running groups from the backend; of ended groups from storage, or else from the backend."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -85,14 +85,17 @@ class ReportReader:
         size, digest = values.get("size", 0), values.get("sha256", "")
         if not (_is_name(name) and ".." not in str(name).split("/")):
             self._refuse(
-                f"artifact {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters, no .."
+                f"artifact {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters, and "
+                "no part between slashes may be .."
             )
         elif not (isinstance(uri, str) and 0 < len(uri) <= _LONGEST_URI and uri.isprintable()):
             self._refuse(
                 f"artifact {name}: uri {uri!r:.40} must have 1 to {_LONGEST_URI} printable characters"
             )
         elif not (kind == "" or _is_name(kind)):
-            self._refuse(f"artifact {name}: kind {kind!r:.40} must have at most {_LONGEST_NAME} characters")
+            self._refuse(
+                f"artifact {name}: kind {kind!r:.40} must have at most {_LONGEST_NAME} printable characters"
+            )
         elif not (isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= 2**62):
             self._refuse(f"artifact {name}: size {size!r:.40} must be a number of bytes")
         elif not (digest == "" or (isinstance(digest, str) and len(digest) == 64 and set(digest) <= _DIGITS)):
@@ -115,9 +118,9 @@ def advanced(
 ) -> Progress:
     """Return the progress after a report.
 
-    The report replaces only the values that it contains. `at` is the time when the report arrived. Printed
-    lines have their own times, since a follower that catches up reads many lines at once. `forbids` returns
-    whether an attempt fails if the metric with this name is not finite.
+    The report replaces only the values that it contains. `at` is the time when the report arrived. A report
+    from a line of the log has a time of its own (`Report.at`), which is used instead: the service may read
+    many lines at once. `forbids` returns whether an attempt fails if the metric with this name is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)

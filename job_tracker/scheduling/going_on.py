@@ -41,9 +41,10 @@ class Kept:
         """The jobs with claims that this pass has not considered yet."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which the jobs that are being stopped continue.
+        """Reserve capacity for jobs that are being stopped and then continue in another size.
 
-        Their present capacity is reserved from their end, and additional capacity from now on.
+        The capacity of the new size is reserved from the planned end of the present attempt on. If the job
+        grows, its additional capacity is also reserved until then.
         """
         for job_id, stake in stakes_of(self._snapshot).leaving.items():
             run = self._soon_gone.get(job_id) if stake.goes_on else None

@@ -45,9 +45,9 @@ class Sightings:
         return self._seen.get(job_id, {}).keys()
 
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
-        """Observe all groups, and from then on follow their changes in one of `tasks`.
+        """Observe all groups, and from then on follow their changes in a new task of `tasks`.
 
-        Return the ids of the jobs that have groups. None: the tracker ends.
+        Return the ids of the jobs that have groups; None if the tracker is ending.
         """
         # A group that is launched during the look is not in `known`, so it is kept even if it is not found.
         known = {group for of_job in self._seen.values() for group in of_job}

@@ -20,7 +20,7 @@ class Stops:
     """Begins stops, and keeps the outcome of each until `forget`."""
 
     def __init__(self, on_end: Callable[[GroupRef], None]) -> None:
-        """Call `on_end` with each group whose stop has succeeded or failed."""
+        """Call `on_end` with each group whose stop has ended: it succeeded, failed or was cancelled."""
         self._on_end = on_end
         self._tasks: dict[GroupRef, asyncio.Task[Observation | None]] = {}
         self._backoffs: dict[GroupRef, Backoff] = {}

@@ -285,9 +285,9 @@ class Tracker:
         return self._options.repair_period
 
     async def _queue_back_offs(self) -> None:
-        """Queue all jobs in their back-off.
+        """Queue all jobs in state BACKOFF.
 
-        Otherwise, a back-off would end too late if the clock was set back.
+        Otherwise, a backoff would end too late if the clock was set back.
         """
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))

@@ -70,7 +70,7 @@ class Manifest:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Return the size of the content with each SHA-256. Equal files share their content."""
+        """Return the sizes of the contents, by SHA-256. Equal files share their content."""
         return {file.sha256: file.size for file in self.files}
 
 

@@ -126,7 +126,10 @@ class Upload:
             os.close(self._incoming)
 
     def _opened(self, sha256: str, offset: int) -> _Incoming | None:
-        """Return the content, open for a piece at `offset`; None if another upload has completed it."""
+        """Open the file of the content, and return it; None if another upload has completed the content.
+
+        If another upload is writing the content, copy at most the first `offset` bytes that it has written.
+        """
         if self._current is not None and self._current.sha256 == sha256:
             return self._current
         if self._current is not None:

@@ -48,7 +48,7 @@ def load(uri: str) -> Dataset:
 
 
 def _read_labels(uri: str) -> dict[str, str]:
-    """Read the name of each class by its id, in the order of the file."""
+    """Read the ids and names of the classes, in the order of the file."""
     names: dict[str, str] = {}
     with _naming_the_file(uri):
         for line, row in _rows(uri):

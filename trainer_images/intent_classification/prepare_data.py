@@ -36,7 +36,7 @@ class Prepared:
 
 
 def prepare(labelled: Iterable[tuple[str, str]], storage_uri: str, dataset_id: str) -> Prepared:
-    """Write texts and their classes as a version of a dataset, unless it exists."""
+    """Write texts and their classes as a version of a dataset, unless this version exists."""
     rows = [(text, label, split_of(text)) for text, label in labelled]
     names = sorted({label for _, label, _ in rows})
     ids = {name: number for number, name in enumerate(names, start=1)}

@@ -1,4 +1,4 @@
-"""Converts texts to the numbers of their terms."""
+"""Splits texts into terms, and numbers the terms."""
 
 import re
 from collections import Counter

@@ -36,7 +36,7 @@ class Mesh:
         return cls(whole, {name: whole[name] for name in names})
 
     def along(self, name: str) -> DeviceMesh:
-        """Return the ranks that differ from this one only in `name`. `whole` must not be None."""
+        """Return the mesh of this rank along dimension `name`. `whole` must not be None."""
         return self._parts[name]
 
     def new_group(self, name: str) -> dist.ProcessGroup:

@@ -12,7 +12,7 @@
   gradients were computed with its weights of k-1-i steps ago.
 * Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
-This module does not need PyTorch. Sizes are in bytes of fp32.
+This module does not need PyTorch. Sizes are in bytes. Each number is in fp32, so it has 4 bytes.
 """
 
 from dataclasses import dataclass
@@ -121,8 +121,8 @@ def pipeline_bytes(layout: Layout) -> float:
 def pipeline_messages(layout: Layout) -> float:
     """Return the number of messages that a pipeline rank sends per step, on average.
 
-    The messages contain activations or their gradients. PipeDream sends as many messages as other pipelines
-    send for one micro-batch.
+    The messages contain activations or their gradients. PipeDream does not divide the batch, so it
+    has one micro-batch per step.
     """
     return 2 * (layout.stages - 1) * layout.micro_batches / layout.pipeline
 

@@ -1,4 +1,4 @@
-"""Metrics of jobs: durations of their steps, outcomes, and reasons of failures.
+"""Metrics of jobs: how long they wait, launch and run, how they end, and why they fail.
 
 A replica counts only the changes that it writes itself, so sums over all replicas are correct.
 """

@@ -1,4 +1,4 @@
-"""All metrics in one place. Other modules report to this one, and do not depend on Prometheus."""
+"""All metrics in one place. Other packages report to this module, and do not depend on Prometheus."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -44,7 +44,10 @@ class Metrics:
         )
 
     def observe_call(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
-        """Count one call of the API or request to the dashboard; see the two protocols CallObserver."""
+        """Count one call of the API, or one request to the dashboard.
+
+        This method is a CallObserver, both for the API (interceptors.py) and for the dashboard (site.py).
+        """
         self._calls.answered(seconds, method, code.name)
 
     def observe_refusal(self, limit: str) -> None:

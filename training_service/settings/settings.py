@@ -238,8 +238,9 @@ def settings_model() -> type[Settings]:
     for name in plugins:
         if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:
             raise BrokenPlugin(
-                f"backend name {name!r} is not allowed: use lower-case letters, digits and _, but not the "
-                "name of another setting. Uninstall the backend's package"
+                f"backend name {name!r} is not allowed: use lower-case letters and digits, a letter first, "
+                "with single _ between them, and no name that the settings already use. Uninstall the "
+                "backend's package"
             )
     recipes = {name: each.recipe_model for name, each in plugins.items() if each.recipe_model}
     roles = {name: each.role_model for name, each in plugins.items() if each.role_model}

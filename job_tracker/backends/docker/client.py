@@ -1,4 +1,7 @@
-"""Calls the API of the Docker engine, in JSON. Each call has a time-out, and raises errors of this project.
+"""Calls the API of the Docker engine, in JSON. Calls raise errors of this project.
+
+Each call has a time-out. Only streams may be silent for longer: logs for as long as the caller allows, and
+events for any time.
 
 aiohttp makes the calls. The Docker library is used only to find the address of the engine, its certificates
 and logins to registries, in the same way as the docker command.

@@ -169,7 +169,7 @@ def _container_options(instance: InstanceSpec, of_all: ContainerOptions) -> Cont
 def _layout(job: Job, port: int, processes: int) -> GroupLayout:
     """Return the addresses and roles of the ranks.
 
-    A rank's address is the name of its container on the network.
+    A rank's address is the name of its container on the network; 127.0.0.1 if it is the only rank.
     """
     roles = job.spec.group.role_of_ranks
     hosts = [naming.instance_name(job.group.name, rank, role) for rank, role in enumerate(roles)]

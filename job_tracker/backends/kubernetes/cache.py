@@ -1,9 +1,10 @@
 """A local view of the service's pods: a list from the API server, then a watch that continues from the list.
 
 The view may lag behind the cluster, especially after a lost connection. The view never goes backwards: an
-object is replaced only by a later version of the same object. So the answer to a write can be added at once,
-and the watch may deliver it again. All objects are listed again after each failure and periodically. The list
-makes up for all missed changes. The work for one event does not depend on the number of pods.
+object is replaced only by a later version of the same object. So the object that a write returns can be added
+at once, and it does no harm if the watch delivers it again. All objects are listed again after each failure
+and periodically. The list makes up for all missed changes. The work for one event does not depend on the
+number of pods.
 """
 
 import asyncio

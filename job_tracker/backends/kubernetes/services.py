@@ -1,4 +1,4 @@
-"""The Services of live groups: recreates a Service that was deleted from outside, and records the outage."""
+"""Watches the Services of live groups, recreates those deleted from outside, and records the outages."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,7 +48,10 @@ class MasterServices:
         groups.on_found = self._check_found
 
     async def sync(self) -> None:
-        """On the first call, list all Services, and follow them from then on."""
+        """On the first call, list all Services, recreate missing ones, and follow them from then on.
+
+        Raises ApiError if the list fails.
+        """
         await self._cache.sync()
         if not self._is_synced:
             self._is_synced = True

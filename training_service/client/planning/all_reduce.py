@@ -74,7 +74,8 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the times of exchanges between pairs of ranks, whose distance is halved in each round.
+    """Return the seconds of latencies and of bytes if pairs of ranks exchange, at half the distance each
+    round.
 
     Ranks beyond the largest power of two also exchange all bytes with another rank.
     """

@@ -56,7 +56,7 @@ def run_of(job: Job) -> str:
 async def _series(visit: Visit, job: Job) -> Sequence[MetricSeries]:
     """Return the job's series that the URL selects by their names, or by a text in the names.
 
-    If the URL has neither, return all series.
+    If the URL has both, a series must match both. If it has neither, return all series.
     """
     names = frozenset(visit.request.query_params.getlist("name"))
     return await visit.jobs.metrics(visit.who, job.id, names, containing=visit.query.get("find", ""))
