@@ -112,7 +112,7 @@ def reaches(client: TrainingClient, job_id: int, status: int) -> None:
     for seen in client.watch(job_id):
         if seen.status == status:
             return
-    raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
+    raise AssertionError(f"job {job_id} ended without meeting the condition: {client.status(job_id)}")
 
 
 def test_all_serve_and_one_leads(replicas: Replicas) -> None:
