@@ -75,7 +75,7 @@ def bearer(text: str) -> Sent:
 async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
     """Return the code and the message with which a call ends.
 
-    Of a stream, wait only for the first message.
+    If the call is a stream, wait only for its first message.
     """
     try:
         if hasattr(call, "__aiter__"):
