@@ -41,7 +41,7 @@ class Person:
         return ended.stdout if code == 0 else ended.stderr
 
     def stderr(self, *arguments: str) -> str:
-        """Run trainctl and return its remarks."""
+        """Run trainctl and return its output on standard error."""
         return CliRunner().invoke(app, arguments, env=self.environment, catch_exceptions=False).stderr
 
     def login(self, token: str) -> None:

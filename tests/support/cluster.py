@@ -82,7 +82,7 @@ class Cluster:
         return cls(kubeconfig=Path(_run("kubeconfig").strip()), provider=provider)
 
     def down(self) -> None:
-        """Stop the cluster and remove its content. A cluster that was handed in stays as it is."""
+        """Stop the cluster and remove its content. A given cluster (KUBECONFIG) stays as it is."""
         _run("down", timeout=120)
 
     @cached_property

@@ -16,7 +16,9 @@ from training_service.client import TrainingClient
 ALGORITHMS = Path(__file__).parents[3] / "trainer_images" / "algorithms.toml"
 DATASET = "1"
 GOOD = 0.75
-"""A test accuracy that only a trained model has: the largest of the six classes is under a quarter."""
+"""A test accuracy that only a trained model has: less than a quarter of the questions are in the largest of
+the six classes.
+"""
 
 
 @dataclass(frozen=True)
