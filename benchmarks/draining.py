@@ -1,4 +1,5 @@
-"""Drains a node while six jobs train on it. All must succeed, and lose no step from before their notice.
+"""Drains a node while six jobs train on it. All must succeed, and lose no step that they took before their
+notice.
 
 `python -m benchmarks.draining [--quick]`. It makes its own cluster with one node (tests/cluster), whose pods
 use the software of this machine. The jobs have one or two ranks and save only on the notice. An eviction does
@@ -31,7 +32,7 @@ class Outcome:
     ended_right: bool
     evictions: int
     lost: int
-    """The steps from before the notice that the next attempt did again."""
+    """The number of steps that the job took before the notice, and again in the next attempt."""
 
 
 def _measure(quick: bool) -> list[Row]:

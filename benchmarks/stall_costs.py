@@ -1,4 +1,4 @@
-"""What the watch for stalls costs: a call of `step`, a watched rank, the hook of DDP, and the service."""
+"""Costs of the watch for stalls: of a call of `step`, a watched rank, the hook of DDP, and the service."""
 
 import os
 import random

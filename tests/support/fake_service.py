@@ -307,8 +307,8 @@ class ServerInThread:
         times: int = 1,
         after_effect: bool = False,
     ) -> None:
-        """Let the next calls with this type of request fail before their effect; calls of Train also after
-        it, if `after_effect`.
+        """Let the next calls with this type of request fail before their effect. With `after_effect`, which
+        is only for Train, they fail after it.
         """
         failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times

@@ -43,7 +43,7 @@ RowFor = Callable[[int, int], Row]
 
 @pytest.fixture
 async def row_for() -> AsyncIterator[RowFor]:
-    """Makes rows, and cancels the calls that wait in the end."""
+    """A function that makes rows. At the end, calls that still wait are cancelled."""
     rows: list[Row] = []
 
     def made(at_once: int, for_one: int) -> Row:

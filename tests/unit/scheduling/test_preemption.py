@@ -387,7 +387,7 @@ def _check_capacity(world: World, seed: int) -> None:
 
 @pytest.mark.parametrize("unlucky", [0, 8])
 def test_with_many_queues_each_has_its_turn(unlucky: int) -> None:
-    """This holds even if the first queues can take nothing back, since protected jobs hold their quota."""
+    """This holds even if the first queues can take nothing back, because protected jobs hold their quota."""
     flavors = [Flavor(name=name, capacity={"instances": 20}) for name in ("held", "lent")]
     queues = [queue("free"), queue("kept", max_preemptions=0)]
     for number in range(20):
