@@ -88,9 +88,8 @@ def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -
         page = context.new_page()
         page.goto("/jobs")
         for turn in range(number):
-            time.sleep(
-                0.15 * (turn % 7)
-            )  # so that changes fall into all parts of the pause between two updates
+            # Changes should fall into all parts of the pause between two updates.
+            time.sleep(0.15 * (turn % 7))
             job_id = stub.Train(request()).job_id
             waits.append(_seen(page, f"#name-{job_id}", "test1", time.time()))
             called = time.time()

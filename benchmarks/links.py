@@ -66,9 +66,8 @@ class Running:
     ) -> subprocess.Popen[str]:
         """Start a program in the machine. The caller ends it; leftover processes are killed at the end."""
         inside = ("ip", "netns", "exec", self.namespace, *command)
-        if (
-            self.cgroup
-        ):  # the shell joins before it becomes the program, so all threads of the program are members
+        if self.cgroup:
+            # The shell joins before it becomes the program, so all threads of the program are members.
             procs = self.cgroup / "cgroup.procs"
             inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
         every = {**os.environ, **(environment or {})}

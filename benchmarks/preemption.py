@@ -1,5 +1,5 @@
-"""Measures the work that preemptions lose: if the planner chooses the victims, and if the newest jobs are
-stopped first, as in Kueue.
+"""Measures the work that preemptions lose: if the planner chooses which jobs to stop, and if the newest
+jobs are stopped first, as in Kueue.
 
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 
@@ -11,9 +11,8 @@ notice loses 60 s with each stop. Policies know only the reported checkpoints. J
 report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
 differ widely, and the target holds for the loss of all draws together. To lose less, the planner may let jobs
 of the high priority wait, so the table also has their mean wait. The parameter of the rule was chosen on
-draws 1 to
-30. For draws that had no part in the choice, use `--draws 31 32 33`. Nothing depends on the machine.
-`--quick` replays the first 1,500 jobs of each trace, with one draw.
+draws 1 to 30. For draws that had no part in the choice, use `--draws 31 32 33`. Nothing depends on the
+machine. `--quick` replays the first 1,500 jobs of each trace, with one draw.
 """
 
 import argparse

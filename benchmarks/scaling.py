@@ -200,7 +200,7 @@ def _predictions(ranks: Ranks, names: Sequence[str], seconds: float) -> list[Row
 
 
 def _add(rows: list[Row], row: Row) -> None:
-    """Add a row, and show it at once, since each row takes minutes."""
+    """Add a row, and show it at once, because each row takes minutes."""
     rows.append(row)
     print("; ".join(filter(None, (row.name, row.measured, row.peer, row.ratio))), file=sys.stderr, flush=True)
 

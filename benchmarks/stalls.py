@@ -46,7 +46,7 @@ _QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one job. Times are in seconds since the stall; without a stall, they are 0."""
+    """The outcome of one job. Times are in seconds from the stall; without a stall, they are 0."""
 
     stalled: bool
     succeeded: bool

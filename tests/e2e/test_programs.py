@@ -187,9 +187,8 @@ def test_pods_with_a_cache_of_programs_fetch_contents_once(
     cached = f"kubernetes.program_cache={program_cache}", f"kubernetes.fetch_image={program_image}"
     with on_cluster.start(*(word for each in cached for word in ("-s", each))) as client:
         check_output(client, folder)
-        for blob in server_blobs(
-            on_cluster
-        ):  # from now on, a pod that asks the service for these contents is refused
+        # From now on, a pod that asks the service for these contents is refused.
+        for blob in server_blobs(on_cluster):
             blob.write_bytes(bytes(blob.stat().st_size))
         check_output(client, folder)
 
