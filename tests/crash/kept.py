@@ -18,11 +18,8 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 """Seconds without an answer, or without a change of any job, after which a run counts as stuck."""
-
-
-_FAILURES = (
-    3  # the service is not started again after more failed starts in a row, as with an unreachable store
-)
+# After more failed starts in a row, as with an unreachable store, the service is not started again.
+_FAILURES = 3
 
 
 class Stuck(AssertionError):
