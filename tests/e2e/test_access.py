@@ -33,7 +33,7 @@ class Person:
         }
 
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        """Run trainctl and return what it prints. A failure prints one line."""
+        """Run trainctl, which ends with `code`. Return its output: of a failure, that on standard error."""
         ended = CliRunner().invoke(
             app, arguments, input=stdin, env=self.environment, prog_name="trainctl", catch_exceptions=False
         )

@@ -16,7 +16,7 @@ def test_every_attack_has_a_test() -> None:
     rows = re.findall(r"^\| ([CHML]\d+)? ?\| .* \| (.*::.*) \|$", README, re.MULTILINE)
     assert {number for number, _ in rows} == {*DESIGNED, ""}
     assert len(rows) == len(re.findall(r"^\| ([CHML]\d+)? ?\|", README, re.MULTILINE)) - 2, (
-        "without the heads"
+        "every row but the heads of the tables"
     )
 
 

@@ -75,7 +75,7 @@ def train(client: TrainingClient, case: Case, version: str) -> int:
 
 
 def check(client: TrainingClient, case: Case, job: int) -> float:
-    """Check that all processes of the job succeeded, and return the test accuracy."""
+    """Check that the job succeeded with a checkpoint and good accuracy. Return the test accuracy."""
     ended = client.status(job)
     text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert ended.status == pb.succeed, (ended.diagnosis, text)

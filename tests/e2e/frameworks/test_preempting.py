@@ -76,14 +76,14 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert stopped.progress.step - 1 <= saved, "at most one step is lost"
     assert client.wait(urgent, timeout=100).status == pb.succeed
     comes(client, job, lambda found: found.attempt == 2)
-    # The training starts again while the grace of the other job passes.
+    # The training starts again during the grace period of the other job.
     another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
     comes(client, deaf, lambda found: found.preemptions == 1)
     # The time shows the kill: a cluster may remove a killed pod before it reports the exit code.
     assert time.monotonic() > asked_at + GRACE - 1, (
-        "it has ignored the notice, and was killed after the grace"
+        "it has ignored the notice, and was killed after the grace period"
     )
-    client.cancel(deaf)  # while the job waits: otherwise it would take its whole grace again
+    client.cancel(deaf)  # while the job waits: otherwise it would use its whole grace period
     assert client.wait(another, timeout=100).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
@@ -91,7 +91,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
 def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
     """Wait until the job trains in this attempt. Return the step from which it continues."""
     again = comes(client, job, lambda found: found.attempt == attempt and found.progress.step > 0)
-    assert again.max_attempts == attempt, "none of those before counts"
+    assert again.max_attempts == attempt, "no earlier attempt counts"
     assert not any(move.HasField("diagnosis") for move in again.moves)
     log = "".join(piece.text for piece in client.logs(job, attempt=attempt))
     resumed = re.search(r"resuming from step (\d+)", log)

@@ -23,7 +23,7 @@ class Row:
         await settled()
 
     async def end(self, caller: str) -> None:
-        """Return one turn of this caller."""
+        """End one turn of this caller."""
         self.turns.give(caller)
         await settled()
 

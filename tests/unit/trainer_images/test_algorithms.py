@@ -107,7 +107,7 @@ def modules_of(entry: str) -> set[str]:
 
 
 def names_in(module: str) -> Iterator[str]:
-    """Return the variables that a module reads or sets, and the strings that it passes to functions."""
+    """Yield the variables that a module uses. A name in capitals that a function gets first counts too."""
     for node in executed(tree_of(module)):
         match node:
             case ast.Call(func=function, args=[first, *_]) if isinstance(function, ast.Name) or is_reader(
