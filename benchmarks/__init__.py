@@ -1,4 +1,4 @@
 """Benchmarks of the service's speed and memory.
 
-Each compares the service with a peer in the same run. See README.md.
+Most of them compare the service with a baseline in the same run. See README.md.
 """

@@ -1,13 +1,14 @@
-"""Admissions: jobs of many queues from QUEUED to LAUNCHING, committed to SQLite, with the fake backend.
+"""The rate of admissions: jobs of many queues go from QUEUED to LAUNCHING, committed to SQLite, with the fake
+backend.
 
 50,000 jobs wait in 1,000 queues of 10 cohorts, and all of them fit. The tracker launches and observes the
-admitted jobs in the same time. The time of the rate runs from the start of the tracker, which first reads the
-queue, until the last job has been admitted. The peer is Kueue's own performance test (50,000 workloads, 1,000
-queues: 42/s).
+admitted jobs in the same time. The measured time runs from the start of the tracker, which first reads the
+queue, until the last job has been admitted. The baseline is Kueue's own performance test (50,000 workloads,
+1,000 queues: 42/s).
 
 In a second part, a tenth of 5,000 jobs fits. Each job ends at once, so that the next job gets its place. This
-is the rate of whole jobs, with their ends and their logs. A third part measures the memory of a queued job in
-the leader.
+rate includes the ends of the jobs and their logs. A third part measures the memory of a queued job in the
+leader.
 """
 
 import asyncio
@@ -83,7 +84,9 @@ def _pool(capacity: int, queues: int) -> Pool:
 
 
 async def _admit(folder: Path, jobs: int, queues: int, capacity: int, run_seconds: str) -> tuple[float, int]:
-    """Let the tracker admit the jobs. Return the admissions a second, and the number of passes."""
+    """Let the tracker admit the jobs. Return the admissions per second, and the number of the tracker's
+    passes.
+    """
     store = await SqliteStore.open(folder / "jobs.db")
     spec = stored_spec()
     spec = replace(spec, environment={**spec.environment, "RUN_SECONDS": run_seconds})

@@ -1,9 +1,9 @@
-"""Our all-reduce algorithms: bytes and messages beside the formula, time beside gloo's.
+"""Compares our all-reduce algorithms: bytes and messages with the formula, time with gloo's time.
 
     python -m benchmarks.all_reduce [--quick]
 
-Each group sums a tensor of MEGABYTES by each algorithm. The table shows the bytes and messages of the busiest
-rank, and the slowest rank's median time divided by the time of gloo's all-reduce. Both are timed in turn.
+Each group sums a tensor of MEGABYTES MiB with each algorithm. The table shows the bytes and messages of the
+busiest rank, and the slowest rank's median time divided by the time of gloo's all-reduce. Both run in turn.
 With fewer cores than processes, the ratio depends more on the scheduler than on the algorithm.
 """
 
@@ -52,7 +52,8 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
                 _text_of(formula),
                 f"{taken / library:.1f} x gloo's time",
                 "counted = formula",
-                # If the group's size does not divide the tensor, chunks differ by one element.
+                # If the number of elements is not a multiple of the group's size, chunks differ by one
+                # element.
                 met=abs(float(sent.share - formula.share)) < 1e-5 and sent.messages == formula.messages,
             )
         )

@@ -1,9 +1,11 @@
-"""The cost of the audit: calls of Train with an audit event in the same commit, against calls without.
+"""The cost of the audit: calls of Train with an audit event in the same commit, compared with calls without
+one.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
 the service that users have. The other (unaudited.py) gives the store no event. Each call is on the disk when
 it returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured, too,
-since it depends less on other programs of the machine.
+because it depends less on other programs of the machine. A second part measures how long a page of one
+caller's events takes, in a store with few and one with many events.
 """
 
 import asyncio
@@ -101,7 +103,7 @@ def _accepted(server: Server) -> int:
 
 
 async def _lists(folder: Path, rounds: int) -> tuple[list[float], list[float], float]:
-    """Measure lists of events.
+    """Measure pages of one caller's events.
 
     Return the seconds with few and with many events stored, and the bytes of an event.
     """

@@ -1,9 +1,9 @@
 """Tokens: calls with a token against calls without a token, on services with one or 10,000 tokens.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run: one
-that asks for no proof, one with a single token, and one with 10,000 tokens, which are used in turn, and 1,000
-projects with ten members each. The services have few jobs. The capacity is 1, and a job that never ends holds
-it.
+that requires no token, one with a single token, and one with 10,000 tokens, which are used in turn, and with
+1,000 projects of ten members each. The services have few jobs. The capacity is 1, and a job that never ends
+holds it.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ def _rows(name: str, rates: list[list[float]]) -> Iterator[Row]:
 async def _add(data_dir: Path, *, tokens: int, projects: int) -> list[str]:
     """Add tokens of submitters in the project `default`, and projects with members.
 
-    Return the tokens' texts.
+    Return the text of each token.
     """
     store = await SqliteStore.open(data_dir / "jobs.db")
     now = datetime.now(UTC)

@@ -1,4 +1,6 @@
-"""The peer of benchmarks.uploads: `python -m benchmarks.bare_uploads FOLDER`."""
+"""The baseline of benchmarks.uploads, which writes files to FOLDER: `python -m benchmarks.bare_uploads
+FOLDER`.
+"""
 
 import asyncio
 import hashlib
@@ -17,7 +19,7 @@ _SERVICE = "training.ProgramService"
 
 
 class Bare:
-    """Writes and hashes the pieces that arrive. Threads sync complete files to disk meanwhile."""
+    """Writes and hashes the pieces that arrive. Meanwhile, threads sync complete files to disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

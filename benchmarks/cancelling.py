@@ -2,8 +2,8 @@
 
 On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and some capacity left free. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
-submitted one after another until the cancelled ones have ended; the result is the slowest launch. A launch
-takes from Train's answer until the job's master is created (a pod) or runs (a process).
+submitted one after another until the cancelled ones have ended; the result is the slowest launch. The time of
+a launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
 
 `--on processes` and `--on cluster` measure only one of the two.
 """
@@ -48,11 +48,13 @@ _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as seve
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-_LOOKED_AT = 200  # more than the new jobs; lists of all jobs would slow the service
+# More than the live new jobs, so that a page also shows an older live job. Longer pages would slow the
+# service.
+_LOOKED_AT = 200
 
 
 class Cancelled(NamedTuple):
-    """The seconds of each launch of a new job, and the seconds until the last job had ended."""
+    """The seconds of each launch of a new job, and the seconds until all cancelled jobs had ended."""
 
     launches: Sequence[float]
     seconds: float
@@ -138,7 +140,7 @@ def _cancel_all(
 ) -> Cancelled:
     """Start `number` jobs, cancel all at once, and launch new jobs until the cancelled ones have ended.
 
-    `on_start` is called when the jobs have been submitted.
+    `on_start` is called when all of these jobs run.
     """
     ids = {answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(number)]}
     _until(lambda: ids <= _with_status(stub, pb.running), "not all jobs run")
@@ -177,7 +179,7 @@ def _launch(stub: TrainingServiceStub) -> float:
 def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
     """Check the condition every `look` seconds until it holds, and return the time at which it did.
 
-    Raises RuntimeError with the text `otherwise` if it takes too long.
+    Raises RuntimeError with the message `otherwise` if it takes too long.
     """
     deadline = time.monotonic() + _PATIENCE
     while not condition():
@@ -219,11 +221,11 @@ on_cluster = or_left_out(_pods, "cancelling on a cluster")
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure on processes and on a cluster, or only where `--on` says."""
+    """Measure on processes and on a cluster, or on only one of them if `--on` names it."""
     which = sys.argv[sys.argv.index("--on") + 1] if "--on" in sys.argv else ""
     kinds = {"processes": on_processes, "cluster": on_cluster}
     if which and which not in kinds:
-        raise SystemExit(f"--on {which}: there are {', '.join(kinds)}")
+        raise SystemExit(f"--on {which}: use one of {', '.join(kinds)}")
     return [row for kind, run in kinds.items() if which in ("", kind) for row in run(quick)]
 
 

@@ -90,7 +90,7 @@ def agreement(group: Group) -> None:
 
 
 def kill(group: Group) -> None:
-    """Train until killed, and print the seconds of training so far."""
+    """Train until killed. After each step, print the seconds of training so far, in all attempts."""
     work = Work(group)
     with checkpoints.kept(group, work.model, work.optimizer) as run:
         before = run.values.setdefault("seconds", 0.0)

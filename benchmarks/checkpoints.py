@@ -1,12 +1,13 @@
-"""The cost of checkpoints to a training run, and the work that a kill loses with them.
+"""How much time checkpoints cost a training run, and how much training a kill still loses.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
 with an asynchronous save, one without. The difference in CPU time is the price of a save. The whole price
 counts, as if the training had waited for it. In fact, another thread does most of the work, and a step waits
-only for the copy. The overhead is the price divided by a period of 30 s. The benchmark saves more often, so
-that it takes less time.
+only for the copy. The overhead is this price, or the longest wait of a step if that is more, divided by a
+period of 30 s. The benchmark saves more often, so that it takes less time.
 
-**Agreement.** The cost of the messages by which two processes agree on saves, with a small model and no save.
+**Agreement.** The cost of the messages by which two processes agree on saves. The model is small, and nothing
+is saved.
 
 **A kill.** The group is killed at random moments and started again. The time lost is the training since the
 checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the time

@@ -1,6 +1,6 @@
 """Loss and bytes of each compression of gradients, for the language model on real text.
 
-    python -m benchmarks.compression [--quick]      (as root, since links.py emulates two machines)
+    python -m benchmarks.compression [--quick]      (as root, because links.py emulates two machines)
 
 Two ranks train the same model on the same examples with each GRADIENT_COMPRESSION. The bytes of a step are
 measured twice: the job reports them (gradient_sent_bytes), and the machine counts all bytes that left it. The

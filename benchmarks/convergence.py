@@ -1,13 +1,13 @@
-"""Measures how much loss asynchronous training costs on real text, with the same number of examples.
+"""Measures how much worse the loss of asynchronous training is, on real text and with as many examples.
 
     python -m benchmarks.convergence [--quick]
 
 Each strategy trains in a job of the service, on four instances (with a parameter server: four workers and the
 server). Its validation loss is compared with the loss of the synchronous strategy with the same optimizer.
-Parameter servers train with SGD, for which their rules of staleness are derived. With each strategy, a worker
-computes a gradient from 8 examples. So if an update takes one gradient, there are four times as many updates.
-The learning rate of each strategy, including the synchronous one, is the best of those that were tried
-(docs/parallelism-data.md).
+Parameter servers train with SGD, because their rules for stale gradients were derived for SGD. With each
+strategy, a worker computes a gradient from 8 examples. So if an update takes one gradient, there are four
+times as many updates. The learning rate of each strategy, including the synchronous one, is the best of those
+that were tried (docs/parallelism-data.md).
 """
 
 import sys

@@ -5,7 +5,7 @@ of 1 GB, one has 10,000 ranks, and one has 256 metrics.
 
 - In the browser: bytes and time of the first page, time of an event, of 20 curves, and of the end of the log.
 - Over HTTP, one request after the other: the time of each view, and memory over 10,000 page views.
-- With and without 50 viewers in another process, in turn, while jobs come and go: CPU, memory, and the rate
+- Without and with 50 viewers, which are in another process, while jobs come and go: CPU, memory, and the rate
   of GetTrainingStatus. Each viewer keeps the stream of a page open.
 """
 
@@ -130,7 +130,7 @@ def _views(filled: Filled) -> list[str]:
 
 
 def _load(connection: http.client.HTTPConnection, path: str) -> float:
-    """Load a page as a browser does, and return the seconds that it took."""
+    """Load a page without its scripts and styles, and return the seconds that it took."""
     began = time.perf_counter()
     connection.request("GET", path)
     answer = connection.getresponse()
@@ -150,14 +150,14 @@ def _connected(url: str) -> Iterator[http.client.HTTPConnection]:
 def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row]:
     """Load each view several times.
 
-    Return a row for the slowest view by 95th percentile of time, and one by CPU time.
+    Return two rows, which name the slowest views by the 95th percentile of time, and by CPU time.
     """
     process = psutil.Process(server.pid)
     found: dict[str, list[float]] = {}
     busy: dict[str, float] = {}
     with _connected(url) as connection:
         for view in _views(filled) * 2:
-            _load(connection, view)  # the first question about the queue makes a copy of it
+            _load(connection, view)  # the first request about the queue makes a copy of it
         for view in _views(filled):
             before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]
@@ -181,7 +181,9 @@ def _slowest(found: dict[str, float]) -> str:
 
 
 def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
-    """Load `number` pages, and return a row that compares the memory before, in the middle and after."""
+    """Load pages to warm up and then `number` pages. Return a row that compares the memory before, in the
+    middle and after these pages.
+    """
     views = _views(filled)
     marks = []
     with _connected(url) as connection:
@@ -217,7 +219,7 @@ def _watched(filled: Filled) -> list[str]:
 
 @contextmanager
 def _changes(stub: TrainingServiceStub) -> Iterator[None]:
-    """During the block, let jobs come and go."""
+    """During the block, submit and cancel jobs."""
     over = threading.Event()
 
     def change() -> None:
@@ -237,7 +239,7 @@ def _changes(stub: TrainingServiceStub) -> Iterator[None]:
 def _viewers(
     server: Server, stub: TrainingServiceStub, url: str, filled: Filled, seconds: float
 ) -> list[Row]:
-    """Return rows with CPU and memory, measured with and without viewers in turns."""
+    """Return rows with CPU and memory, measured first without viewers and then with them."""
     process = psutil.Process(server.pid)
 
     def used() -> tuple[float, float]:

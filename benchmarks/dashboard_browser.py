@@ -25,7 +25,7 @@ _SEEN = """([selector, text]) => new Promise((resolve) => {
     if (!look()) new MutationObserver((_, observer) => look() && observer.disconnect())
         .observe(document.body, { childList: true, subtree: true, characterData: true });
 })"""
-"""JavaScript that waits until an element has a text, and returns the time of the next frame."""
+"""JavaScript that waits until an element contains a text, and returns the time of the next frame."""
 _DRAWN = "() => performance.getEntriesByName('curves').at(-1)?.duration ?? 0"
 
 
@@ -58,7 +58,7 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
                 lambda event, received=received: received.append(event["encodedDataLength"]),
             )
             page.goto("/jobs", wait_until="load")
-            # Scripts have run at this event: the page can be used.
+            # When this event ends, the page's scripts have run, so the page can be used.
             script = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
             times.append(float(page.evaluate(script)))
             if page.locator("#rows tr").count() < 2:
@@ -82,15 +82,14 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
 
 
 def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -> Row:
-    """Cancel running jobs, each time wait until the browser shows the change, and return a row with the
-    waits.
-    """
+    """Submit and cancel jobs. Wait until the browser shows each change, and return a row with the waits."""
     waits = []
     with browser.new_context(base_url=url) as context:
         page = context.new_page()
         page.goto("/jobs")
         for turn in range(number):
-            time.sleep(0.15 * (turn % 7))  # so that the pause between versions does not count
+            # Changes should fall into all parts of the pause between two updates.
+            time.sleep(0.15 * (turn % 7))
             job_id = stub.Train(request()).job_id
             waits.append(_seen(page, f"#name-{job_id}", "test1", time.time()))
             called = time.time()
@@ -112,7 +111,7 @@ def _seen(page: Page, selector: str, text: str, since: float) -> float:
 def curves(browser: Browser, url: str, filled: Filled, rounds: int) -> Row:
     """Draw a metric of 20 jobs with 10,000 points each, and return a row with the time.
 
-    The service keeps fewer points, so the benchmark itself makes the answers with the points.
+    The service keeps fewer points, so the benchmark itself answers the page's requests for points.
     """
     jobs = range(filled.large - COMPARED, filled.large)
     with browser.new_context(base_url=url) as context:

@@ -5,9 +5,9 @@ The picture of the page "service" shows two replicas on one Redis, if there is a
 `python -m benchmarks.dashboard_pictures`, or with options:
 
 - `--to FOLDER`: the folder for the pictures; docs/dashboard by default
-- `--data FOLDER`: the service's folder, which stays. A later run with this folder shows the same jobs
+- `--data FOLDER`: the service's folder, which is kept. A later run with this folder shows the same jobs
 - `--all`: each view in light and dark, on a telephone, a laptop and a screen of 4K
-- `--only TEXT`: only views whose names contain it
+- `--only TEXT`: only views whose names contain TEXT
 """
 
 import argparse
@@ -89,7 +89,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class View:
-    """A page, and whether its picture is in the documents."""
+    """A page. `shown` says whether its picture is in the documents."""
 
     name: str
     path: str
@@ -125,7 +125,7 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # after this time, it costs more to preempt, and its slow rank is known
+        time.sleep(25)  # after this time, preempting it costs more, and its slow rank is known
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)

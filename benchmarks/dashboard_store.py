@@ -44,7 +44,7 @@ _CRASH: Final = Diagnosis(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The jobs of the store. `jobs` is the number of all jobs; the last ones wait."""
+    """The jobs of the store. `jobs` is the number of all jobs; the newest ones are queued."""
 
     jobs: int
     log_bytes: int
@@ -71,12 +71,14 @@ class Filled:
 
     @property
     def running(self) -> range:
-        """The ids of the jobs that the service starts at once."""
+        """The ids of the jobs that the service starts as soon as it runs."""
         return range(self.logged + 1, self.logged + 1 + RUNNING)
 
 
 def fill(data_dir: Path, filled: Filled) -> None:
-    """Write the jobs, their metrics and the log."""
+    """Write the jobs, the metrics of two jobs, a history of the use of queues and projects, and the log of
+    one job.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     write_jobs(data_dir / "jobs.db", _jobs(filled))
     asyncio.run(_fill_rest(data_dir, filled))
@@ -147,8 +149,8 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield notes, each with its key, on a use by the queue and the projects in the last week that often
-    changed.
+    """Yield notes, each with its key, on how much the queue and the projects used on each of the last DAYS
+    days. The use changes in every slot.
     """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):

@@ -13,7 +13,7 @@ from trainer_kit import group as groups
 from trainer_kit.progress import reporting
 
 STEP_SECONDS = 0.25
-"""The time of a step of a rank that is not slow, almost all of it sleep."""
+"""The time of a step of a rank that is not slow. Almost all of it is sleep."""
 SIZE, LAYERS = 64, 3
 
 

@@ -1,10 +1,11 @@
-"""Drains a node while six jobs train on it. All must succeed, and lose only the steps since their notice.
+"""Drains a node while six jobs train on it. All must succeed, and lose no step that they took before their
+notice.
 
 `python -m benchmarks.draining [--quick]`. It makes its own cluster with one node (tests/cluster), whose pods
-use the software of this machine. The jobs have one or two ranks, save only on the notice, and may have one
-attempt. When all of them train, `kubectl drain` evicts their pods. When the command has returned, the node is
-opened again. At its end, each job adds up the numbers of its steps, so a step that is lost or done twice
-changes the sum.
+use the software of this machine. The jobs have one or two ranks and save only on the notice. An eviction does
+not count against their single attempt. When all of them train, `kubectl drain` evicts their pods. When the
+command has returned, the node is uncordoned. At its end, each job adds up the numbers of its steps, so a step
+that is lost or done twice changes the sum.
 """
 
 import re
@@ -31,7 +32,7 @@ class Outcome:
     ended_right: bool
     evictions: int
     lost: int
-    """The steps since the notice that the next attempt did again."""
+    """The number of steps that the job took before the notice, and again in the next attempt."""
 
 
 def _measure(quick: bool) -> list[Row]:
@@ -66,7 +67,7 @@ def _measure(quick: bool) -> list[Row]:
     return [
         Row(f"draining: {count} jobs, ended right", f"{right}", "", "", f"{count}", right == count),
         Row("draining: … evicted once", f"{evicted}", "", "", f"{count}", evicted == count),
-        Row("draining: … steps since its notice that a job lost (most)", f"{lost}", "", "", "0", lost == 0),
+        Row("draining: … steps before its notice that a job lost (most)", f"{lost}", "", "", "0", lost == 0),
         Row("draining: drain begins → node empty", f"{seconds:.1f} s"),
     ]
 

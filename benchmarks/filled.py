@@ -1,6 +1,6 @@
 """Fills the file of a store with many jobs in one transaction.
 
-Their submission one by one would take minutes.
+Submitting them one by one would take minutes.
 """
 
 import asyncio

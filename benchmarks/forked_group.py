@@ -1,4 +1,4 @@
-"""Groups of processes on this machine. They are forked, which saves the import of PyTorch."""
+"""Groups of processes on this machine. They are forked, so that each need not import PyTorch again."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from trainer_kit.group import Group, join
 
 
 def run(main: Callable[[Group], Any], size: int) -> list[Any]:
-    """Call `main` in each process of a group, and return the results by rank. Results are values of JSON."""
+    """Call `main` in each process of a group, and return the results by rank. Results must be JSON values."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         start_processes(  # type: ignore[no-untyped-call]
             _be_a_rank, (main, size, folder, _free_port()), nprocs=size, start_method="fork"

@@ -95,7 +95,7 @@ def cell(client: TrainingClient, training: Training, instances: int) -> str:
 
 @contextmanager
 def service(backend: str, folder: Path) -> Iterator[TrainingClient]:
-    """Run a service on this machine with the examples, on one of the engines."""
+    """Run a service with the examples on this machine. `backend` names the engine of its jobs."""
     storage = folder / "storage"
     make_dataset(folder, real=True)
     folder.chmod(0o755)

@@ -25,7 +25,7 @@ _NOTICE_AFTER = 20  # steps
 _SLACK = 1.25
 """The largest allowed ratio of *back* to a first start.
 
-The time for imports in four processes varies as much.
+The time that four processes take for imports varies by as much.
 """
 _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jobs__stop_grace": "10"}
 
@@ -119,7 +119,7 @@ def _seen(
     for seen in client.watch(job):
         if condition(seen):
             return seen
-    raise RuntimeError(f"job {job} ended otherwise: {client.status(job)}")
+    raise RuntimeError(f"job {job} ended before the expected status: {client.status(job)}")
 
 
 def _at(move: pb.Move) -> float:

@@ -73,7 +73,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
                 last = status
             reported = time.monotonic() - begun
             if last.status != pb.failure:
-                raise RuntimeError(f"a job whose process was killed ended so: {last}")
+                raise RuntimeError(f"the job whose process was killed has not failed: {last}")
             _until(lambda: len(_running(stub)) == running)
             found = _processes_of(folder)
             again = sum(found.get(job) == process for job, process in started.items())
@@ -101,7 +101,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
     """Make the call for each request, and return all answers.
 
-    Few calls are in flight at a time, since each has a deadline of 30 s.
+    At most 100 calls are in flight at a time, because each has a deadline of 30 s.
     """
     left, answers = list(requests), []
     while left:

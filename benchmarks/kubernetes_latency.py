@@ -1,10 +1,10 @@
 """Time of one job until it has its pods: from Train's answer until the API server has all four.
 
 A watch reports the pods. The cluster is a control plane without nodes; service and cluster are otherwise
-idle. The next job is submitted when the group of the last job is gone.
+idle. The next job is submitted when the group of the previous job is gone.
 
-The peer does the least possible work: a bare client with ready manifests creates the master pod, which owns
-the other objects, then three workers and the Service at once. It stores nothing.
+The baseline does the least possible work: a bare client with ready manifests creates the master pod, which
+owns the other objects, then three workers and the Service at once. It stores nothing.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class _Pods:
         self._changed.set()
 
     async def until(self, job_id: int, number: int) -> float:
-        """Wait until the job has this many pods and return the time."""
+        """Wait until the job has exactly this many pods, and return the time."""
         async with asyncio.timeout(60):
             while len(self._names[str(job_id)]) != number:
                 self._changed.clear()
@@ -133,7 +133,7 @@ async def _by_the_service(stub: Any, pods: _Pods) -> float:
     async for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
         last = status
     if last.status != pb.cancelled:
-        raise RuntimeError(f"job {job_id} ended so: {last}")
+        raise RuntimeError(f"job {job_id} was not cancelled: {last}")
     await pods.until(job_id, 0)
     return 1000 * (made - answered)
 

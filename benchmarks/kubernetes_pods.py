@@ -4,11 +4,11 @@ Without nodes, only the creation of pods is measured. In turns, in the same run:
 
 - The service, in its own process with its usual store on the disk: from the first of 200 concurrent calls
   of Train until the API server has all 800 pods and 200 Services.
-- The Job controller with its client's limits lifted: from the first of 200 Jobs of parallelism 4, created
-  with 32 calls in flight, until the API server has the 800 pods. It creates no Services,
-  needs no owner before the owned objects, and stores nothing. It works on 5 Jobs at a time; Kubernetes 1.20
-  has no flag for this number.
-- A loop of `kubernetes.aio` that creates the same pods and Services, with 32 calls in flight, in no order.
+- The Job controller, with higher rate limits of its client: from the first of 200 Jobs of parallelism 4,
+  created with 32 calls in flight, until the API server has the 800 pods. It creates no Services, needs no
+  owner before the owned objects, and stores nothing. It works on 5 Jobs at a time; Kubernetes 1.20 has no
+  flag for this number.
+- A loop of `kubernetes.aio` that creates the same pods and Services, with 32 calls in flight, in any order.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def _measure(quick: bool) -> list[Row]:
     rounds, jobs = (3, 50) if quick else (5, 200)
     with cluster(TEST_CLUSTER_CONTROLLER_MANAGER_ARGS=_NO_LIMITS) as fresh:
         ways = (_by_the_service, _by_the_job_controller, _by_a_bare_loop)
-        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # excludes the API server's one-time work
+        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # so that the API server's one-time work does not count
         ours, controller, loop = interleaved(
             rounds, *(functools.partial(_in_a_namespace, fresh, jobs, way) for way in ways)
         )

@@ -109,7 +109,7 @@ def _cost(process: psutil.Process, port: int, seconds: float) -> Cost:
 def api_requests(port: int) -> Counter[str]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         counted = Counter[str]()
-        for kind, number in _COUNTED.findall(answer.read().decode()):  # for each code
+        for kind, number in _COUNTED.findall(answer.read().decode()):  # one line for each status code
             counted[kind] += round(float(number))
         return counted
 

@@ -95,7 +95,9 @@ class Cluster:
             return str(probe.getsockname()[0])
 
     def load_images(self) -> None:
-        """Build the project's images with a running Docker engine or ours, and load them into the node."""
+        """Build the project's images with a running Docker engine or the engine of tests/cluster. Load them
+        into the node.
+        """
         environment = _environment()
         subprocess.run(
             [_ROOT / "scripts" / "images", "--load"], check=True, env=environment, stdout=sys.stderr
@@ -106,7 +108,9 @@ class Cluster:
 
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
-    """Start a fresh control plane, with or without a node. `variables` are TEST_CLUSTER settings."""
+    """Start a fresh control plane, with or without a node. `variables` are environment variables of
+    tests/cluster.
+    """
     _run("provider")  # raises before anything is created
     try:
         _run("down")
@@ -152,7 +156,9 @@ def service_on(
     recipe: str = _RECIPE,
     flags: Iterable[str] = (),
 ) -> Iterator[Server]:
-    """Run the service on this machine, with its pods in `namespace`. `recipe` is TOML."""
+    """Run the service on this machine, with its pods in `namespace`. `recipe` has the algorithm's settings
+    for Kubernetes, as TOML.
+    """
     make_dataset(data_dir)
     config_file = data_dir / "bench.toml"
     config_file.write_text(
@@ -297,7 +303,7 @@ def remove_namespace(cluster: Cluster, name: str) -> None:
 
     async def remove() -> None:
         async with Bare.connected(cluster) as bare:
-            # Jobs are deleted first, since they would replace their pods. Pods are deleted without grace.
+            # Jobs are deleted first, because they would replace their pods. Pods are deleted without grace.
             await bare.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
             await bare.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
             await bare.call("DELETE", path_of(name))

@@ -1,4 +1,4 @@
-"""A real training on three pods, from submission to model, against the same pods made by hand.
+"""A real training on three pods, from submission to model, compared with the same pods made by hand.
 
 Image, data, parameters and pods are the same; the storage is a folder of this machine. By hand: `kubectl
 apply` of the Service and the three pods, then polling 20 times a second until all have succeeded. With the
@@ -75,9 +75,9 @@ measure = or_left_out(_measure, "pods-torch")
 
 
 def _make_storage(fresh: Cluster, folder: Path, namespace: str) -> Path:
-    """Make a folder with the data, and return its path, which is the same for the service and pods.
+    """Make a folder with the data, and a volume by which pods use this folder.
 
-    Pods may write.
+    Pods may write to it. Return its path, which is the same for the service and pods.
     """
     make_dataset(folder, real=True)
     storage = folder / "storage"

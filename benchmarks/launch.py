@@ -1,15 +1,15 @@
 """Time of a launch: from Train's answer at the client until every process of the group runs.
 
 A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
-which prints the time at once, so the figure has no start-up of a shell, of Python or of training in it.
-Client, service and processes read the same clock. The group's log says when each process ran. The next
+which prints the time at once, so the time does not include the start of a shell, of Python or of training
+code. Client, service and processes read the same clock. The group's log says when each process ran. The next
 job is submitted when the group has ended.
 
-The peer does the least possible work: an idle Python process starts the same three programs by `posix_spawn`.
-It keeps no exit codes, and its children do not outlive it, so its time is not a target.
+The baseline does the least possible work: an idle Python process starts the same three programs by
+`posix_spawn`. It keeps no exit codes, and its children do not outlive it, so its time is not a target.
 
-The parts are read from the times of the process backend's files (files.py). The kernel rounds these to
-4 ms, so the mean of many launches is taken.
+The times of the parts are the modification times of the process backend's files (files.py). The kernel rounds
+them to 4 ms, so the table shows the mean of many launches.
 """
 
 import itertools

@@ -5,10 +5,10 @@ Each rank of a benchmark runs in its own namespace, joined by a veth pair to a b
     with emulated([Machine(), Machine(rate="100mbit", cpus=0.5)]) as machines:
         machines[0].start("iperf3", "--server")
 
-Exactness: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at which
-it receives, so the limit holds for any program. The kernel here has no netem, so a program adds the latency:
-`relay.py`, which explains its exactness. A CPU quota is set by the cgroup v1 controller. Emulation needs
-root.
+How exact this is: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at
+which it receives, so the limit holds for any program. Not every kernel has netem, so a program adds the
+latency: `relay.py`, which explains how exact it is. A CPU quota is set by the cgroup v1 controller. Emulation
+needs root.
 
 Names carry the pid of the owner, and the next start removes the leftovers of dead owners, so a kill -9 leaves
 nothing permanently.
@@ -66,7 +66,8 @@ class Running:
     ) -> subprocess.Popen[str]:
         """Start a program in the machine. The caller ends it; leftover processes are killed at the end."""
         inside = ("ip", "netns", "exec", self.namespace, *command)
-        if self.cgroup:  # the process joins first, so all threads of the program are members
+        if self.cgroup:
+            # The shell joins before it becomes the program, so all threads of the program are members.
             procs = self.cgroup / "cgroup.procs"
             inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
         every = {**os.environ, **(environment or {})}
@@ -123,7 +124,9 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
 
 
 def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
-    """Return the variables of this rank of PyTorch. Each machine has one rank."""
+    """Return the environment variables by which PyTorch finds the group of this rank. Each machine has one
+    rank.
+    """
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(len(machines)),

@@ -1,9 +1,9 @@
 """The client that makes load: keeps 64 calls in flight, in a separate process, and counts them.
 
-It reads orders on its standard input, a JSON object a line, and answers each with the calls per second:
+It reads orders from its standard input, one JSON object per line, and answers each with the calls per second:
 {"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […], "tls": {"ca": …, "cert": …, "key":
-…}}. Calls use the tokens in turn. A call that fails ends the client. The method Connect opens a connection
-for each GetTrainingStatus.
+…}}. Calls use the tokens in turn. A call that fails ends the client. The method Connect calls
+GetTrainingStatus, with a new connection for each call.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ async def measure(
 
 
 def open_channel(connection: Connection) -> grpc.aio.Channel:
-    """Return a channel with its own connection, and with the options of any plain client."""
+    """Return a channel with its own connection, and otherwise with gRPC's default options."""
     alone = [("grpc.use_local_subchannel_pool", 1)]
     if credentials := connection.credentials:
         return grpc.aio.secure_channel(connection.address, credentials, alone)

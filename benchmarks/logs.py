@@ -38,7 +38,7 @@ _STORAGE_SECONDS = 120.0
 
 
 class _Peak:
-    """The peak of a process's resident set minus its value at the start, in bytes."""
+    """Measures how much a process's resident set grows. `most` is its peak, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -52,7 +52,7 @@ class _Peak:
             self.most = max(self.most, self._process.memory_info().rss)
 
     def growth(self) -> int:
-        """Stop measuring and return the peak so far."""
+        """Stop measuring. Return the peak minus the value at the start, in bytes."""
         self._done.set()
         self._thread.join()
         return self.most - self._before

@@ -5,11 +5,11 @@ make one). Beyond the limit the kernel kills the service, and the row says so.
 
 - 260,000 streams, each reset right after it is opened, on 8 connections.
 - 60 calls of 15 MiB of zeros, compressed with gzip, and 8 calls that decompress to 200 MiB.
-- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed;
-  and 200 such lists that the clients do not read.
+- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed; and
+  200 lists of 100 such jobs, which the clients do not read.
 - 4 connections with 1,000 calls each, whose answers the client does not read: the log of an ended job, and
   the watch of a job of 60 kB. Meanwhile, a client at another address reads one such answer.
-- A kept log of 256 MiB without a line break, and one of 16 MiB of only line breaks, read by 8 clients.
+- 8 clients read the last lines of a kept log: 256 MiB without a line break, or 16 MiB of only line breaks.
 
 Memory is the resident set in /proc; the peak is the kernel's own counter.
 """
@@ -128,12 +128,14 @@ def _memory(pid: int, field: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / _MB
-    raise LookupError(f"process {pid} has no memory any more")
+    raise LookupError(f"process {pid} has ended")
 
 
 @contextmanager
 def _limited(pid: int) -> Iterator[str]:
-    """Limit the memory of a process during the block. Yield a note for the row if this machine cannot."""
+    """Limit the memory of a process during the block. Yield a note for the row, which is empty if the limit
+    is enforced.
+    """
     root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
     name = "memory.limit_in_bytes" if root != _CGROUPS else "memory.max"
     group = root / f"bench-{os.getpid()}"
@@ -255,7 +257,7 @@ def _logs(server: Server) -> str:
 def _timed_statuses(server: Server) -> Iterator[list[float]]:
     """Make status calls during the block.
 
-    Yield a list, to which the seconds of the longest are added at the end.
+    Yield a list with one number: the seconds of the longest call so far.
     """
     longest, over = [0.0], threading.Event()
 
@@ -296,7 +298,7 @@ def _fill_large(data_dir: Path, jobs: int) -> None:
 
 
 def _fill_log(data_dir: Path, content: bytes) -> None:
-    """Replace the kept log of an ended job by this text."""
+    """Fill the store with an ended job, and write `content` as its kept log."""
     fill(data_dir, _FINISHED)
 
     async def folder() -> str:

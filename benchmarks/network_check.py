@@ -1,8 +1,9 @@
-"""The bandwidth that network-check measures, against iperf3 on the same link, at several rates.
+"""Compares the bandwidth that network-check measures with that of iperf3 on the same link, at several rates.
 
     python -m benchmarks.network_check [--quick]      (as root, with iperf3: apt-get install iperf3)
 
-Two machines of `links` are joined by links of each rate. Both measure in turns, and the medians count.
+Two emulated machines (links.py) are joined by links of each rate. Both measure in turns, and the medians
+count.
 """
 
 import json

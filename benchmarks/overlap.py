@@ -1,4 +1,5 @@
-"""The time for which ZeRO waits for sums of gradients over a slow link, with and without overlapping passes.
+"""The time for which ZeRO waits for sums of gradients over a slow link, with and without sending during the
+backward pass.
 
 python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 

@@ -1,4 +1,4 @@
-"""Train one model under each strategy: losses, memory and traffic beside theory.
+"""Trains one model with each strategy, and compares its memory and traffic with theory.
 
     python -m benchmarks.parallelism --dataset ID --version HASH
 
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="parallelism", description=__doc__.partition("\n")[0])
     parser.add_argument("--dataset", required=True, metavar="ID")
     parser.add_argument("--version", required=True, metavar="HASH")
-    parser.add_argument("--steps", default="20", help="of each training run (default: 20)")
+    parser.add_argument("--steps", default="20", help="number of steps of each training run (default: 20)")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=STRATEGIES, help="(default: all)")
     options = parser.parse_args()
 
@@ -97,7 +97,9 @@ def main() -> None:
 
 
 def table_of(measured: list[Measured]) -> Table:
-    """Return a table with a row for each strategy, and with each formula beside the measured value."""
+    """Return a table with a row for each strategy. The value by the formula follows each measured value that
+    has one.
+    """
     title = "counted beside theory: KB that a rank holds, and that it sends or copies in a step"
     table = Table(title=title)
     columns = ("ranks", "loss", "states", "theory", "peak", "host", "copied", "theory", "sent", "theory")
@@ -128,7 +130,7 @@ def _kilobytes(size: float) -> str:
 
 
 def metrics_of(model_uri: str) -> dict[str, float]:
-    """Return the training figures in the model's manifest; none if there is no model."""
+    """Return the metrics in the model's manifest; empty if there is no model."""
     try:
         with fsspec.open(f"{model_uri}/manifest.json") as file:
             manifest: dict[str, Any] = json.load(file)
@@ -139,7 +141,7 @@ def metrics_of(model_uri: str) -> dict[str, float]:
 
 
 def _layout_of(name: str, steps: str) -> Layout:
-    """Return the layout of the strategy, as the processes of its job have read it."""
+    """Return the layout of the strategy, from the same variables as the processes of its job."""
     ranks, parameters = STRATEGIES[name]
     with _environment({**parameters, "STEPS": steps, "WORLD_SIZE": str(ranks)}):
         return Layout.from_environment()

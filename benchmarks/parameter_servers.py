@@ -3,7 +3,7 @@
     python -m benchmarks.parameter_servers [--quick]
 
 Four workers send gradients of MEGABYTES to 1, 2 and 4 servers, synchronously, without and with standbys. They
-compute nothing, so an update only takes the time of its messages and of AdamW's step. With fewer cores than
+compute nothing, so an update takes only the time of its messages and of AdamW's step. With fewer cores than
 processes, times depend more on the cores than on the servers.
 """
 

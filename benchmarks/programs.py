@@ -168,7 +168,7 @@ def _uploads(quick: bool) -> list[Row]:
 
 
 def _cut() -> list[Row]:
-    """Upload through a link that is cut once, so that the upload continues.
+    """Upload through a link that is cut once, in the middle of the upload, which then continues.
 
     Return rows with the bytes that were sent.
     """
@@ -242,14 +242,14 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def measure(quick: bool) -> list[Row]:
-    """Return the rows that no separate benchmark has."""
+    """Measure the parts that are not benchmarks of their own."""
     return [*_processes(quick), *_docker(quick), *_kubernetes(quick), *_cut(), _refused()]
 
 
 def main(arguments: list[str]) -> int:
     names = [name for name in arguments if not name.startswith("-")] or list(PARTS)
     if unknown := set(names) - set(PARTS):
-        print(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)
+        print(f"unknown part {', '.join(sorted(unknown))}; the parts are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     clean_up_on_sigterm()
     rows = [row for name in names for row in PARTS[name]("--quick" in arguments)]

@@ -1,4 +1,5 @@
-"""The Redis store beside SQLite: calls of Train, time until a killed service is ready, memory of a job.
+"""The Redis store: calls of Train compared with SQLite, time until a killed service is ready, memory of a
+job.
 
 Train: one client process with 64 calls in flight calls three services in turn: on SQLite, on Redis with
 `appendfsync everysec`, and on Redis with `always`. On the first and the last service, every call is on the
@@ -6,7 +7,7 @@ disk when it returns. The Redis server shares the two cores of this machine.
 
 Ready: as in idle.py. After a kill -9, the new leader has to wait for the end of the old lease.
 
-Memory: the difference of `used_memory` (INFO) before and after 20,000 jobs are submitted.
+Memory: by how much 20,000 submitted jobs increase `used_memory` (INFO), divided by their number.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """Adds a latency to a link: `python -m benchmarks.relay SECONDS FIRST SECOND`.
 
 Creates two Ethernet devices (tap) of these names in the network namespace of this process, and passes each
-frame from one to the other after SECONDS. Prints a line when the devices exist. Ends with its owner. The
-relay is one process of Python, which carried 100 Mbit/s in a test. On a busy machine, a frame is late by the
-time in which the process does not run. This time is short relative to a latency of 5 ms, but longer than a
-latency of 0.1 ms.
+frame from one to the other after SECONDS. Prints a line when the devices exist. It is killed when its parent
+ends. The relay is one process of Python, which carried 100 Mbit/s in a test. On a busy machine, a frame is
+late by the time in which the process does not run. This time is short relative to a latency of 5 ms, but
+longer than a latency of 0.1 ms.
 """
 
 import ctypes

@@ -86,7 +86,8 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 
 
 def _is_unknown(found: Explanation) -> bool:
-    # A job has no start if it does not fit, or if its queue or the service is closed. The reason says so.
+    # There is no estimate for a job that does not fit, or whose queue or service is closed. Its first reason
+    # says so.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return not found.reasons or not found.remedy.text or (found.estimate is None and not never)
 

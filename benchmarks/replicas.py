@@ -67,7 +67,7 @@ def _seconds_of_a_job(server: Server) -> float:
         job = stub.Train(request()).job_id
         *_, last = stub.WatchTraining(pb.WatchTrainingRequest(job_id=job))
     if last.status != pb.succeed:
-        raise RuntimeError(f"the job ended so: {last}")
+        raise RuntimeError(f"the job has not succeeded: {last}")
     return time.monotonic() - begun
 
 

@@ -1,4 +1,5 @@
-"""Reports: calls per second against an empty handler, and the cost of reporting to a training step.
+"""Reports: the rate of calls, compared with an empty handler, and how much time reporting adds to a training
+step.
 
 - 100 running jobs report in turn, with 64 calls in flight; each call has a step and two metrics.
 - A training loop of one process (a small model, about 10 ms a step) reports every step, in turns with
@@ -87,7 +88,7 @@ def running_jobs(server: Server, folder: Path, count: int = _JOBS, **parameters:
 
 
 def steps(server: Server, token: str, rounds: int) -> list[list[float]]:
-    """Return the seconds of a step without reports and of a step with reports, each a list by round."""
+    """Return two lists with a value per round: the seconds of a step without reports, and with reports."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -108,7 +108,10 @@ def main(arguments: list[str]) -> int:
     names = [name for name in arguments if not name.startswith("-")] or list(BENCHMARKS)
     rows: list[Row] = []
     if unknown := set(names) - set(BENCHMARKS):
-        print(f"there is no {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(
+            f"unknown benchmark {', '.join(unknown)}; the benchmarks are {', '.join(BENCHMARKS)}",
+            file=sys.stderr,
+        )
         return 2
     clean_up_on_sigterm()
     with Progress(transient=True) as progress:

@@ -1,10 +1,11 @@
-"""Two predictions against measurements on emulated machines, see docs/scaling.md:
+"""Compares two predictions with measurements on emulated machines (see docs/scaling.md):
 
     python -m benchmarks.scaling [--predictions | --plans] [--quick]      (as root)
 
 - the speed of three training runs on three and four instances, predicted from runs on one and two and from
   network-check;
-- the planner's first choice, against the fastest of the layouts that were tried, in several settings.
+- the speed of the planner's first choice, compared with the fastest of the layouts that were tried, in
+  several settings.
 
 Each rank is in a machine of `links` with an equal share of CPU, 1.8 cores together. While only some ranks
 train, the other machines compute, so that ranks always share caches and memory with the same number of
@@ -154,7 +155,7 @@ def _ranks(rate: str) -> Iterator[Ranks]:
 
 
 def measure(quick: bool, parts: Sequence[str] = PARTS) -> list[Row]:
-    """Return the rows of the parts. With `quick`, runs are shorter: one training run and two settings."""
+    """Return the rows of the parts. With `quick`, runs are shorter, with only one model and two settings."""
     if lacking := missing():
         return [Row("scaling", f"not measured: it needs {lacking}")]
     with _ranks(RATE) as ranks:
@@ -199,7 +200,7 @@ def _predictions(ranks: Ranks, names: Sequence[str], seconds: float) -> list[Row
 
 
 def _add(rows: list[Row], row: Row) -> None:
-    """Add a row, and show it at once, since each row takes minutes."""
+    """Add a row, and show it at once, because each row takes minutes."""
     rows.append(row)
     print("; ".join(filter(None, (row.name, row.measured, row.peer, row.ratio))), file=sys.stderr, flush=True)
 
@@ -253,14 +254,14 @@ class Device:
     """The costs of a training run on one device."""
 
     seconds: float
-    """The seconds of a step that grow with the number of its examples."""
+    """The part of a step's seconds that grows with the number of its examples."""
     overhead: float
-    """The seconds that all layers take for each micro-batch besides that, however small it is."""
+    """The further seconds that all layers take for each micro-batch, however small it is."""
 
 
 def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Device:
-    """Return the costs of a training run on one device, from a pipeline of two with few and many
-    micro-batches.
+    """Return the costs of a training run on one device, computed from the step times of a pipeline on two
+    devices, with 4 and with 8 micro-batches.
 
     m micro-batches on two equal stages take (m + 1) (work / 2m + overhead / 2).
     """

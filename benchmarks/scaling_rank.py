@@ -1,4 +1,5 @@
-"""A rank in an emulated machine, for `scaling`: takes orders on its standard input, a JSON object a line.
+"""A rank in an emulated machine, for `scaling`: takes orders from its standard input, one JSON object per
+line.
 
     python -m benchmarks.scaling_rank CPU
     {"task": "train", "environment": {…}, "settings": {…}}      answered with {"seconds": …} or {"error": …}
@@ -71,7 +72,8 @@ def _serve(order: dict[str, Any], answers: TextIO) -> None:
 def train(settings: dict[str, Any]) -> dict[str, Any]:
     """Train for about `settings["seconds"]`.
 
-    Return the median seconds of this rank's steps, and further figures.
+    Return the median seconds of this rank's steps, the bytes of the model's parameters, and the number of
+    measured steps.
     """
     with join() as group:
         model, step = MODELS[settings["model"]](settings, group)

@@ -1,12 +1,12 @@
-"""Idle time of pipelines and repeated work of checkpointing: measured beside the formulas.
+"""Compares the idle time of pipelines, and the work that activation checkpointing repeats, with formulas.
 
     python -m benchmarks.schedules [--quick]
 
 Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as `trainctl
 plot --timeline` draws them. This is done twice. If each pass takes one unit of time, the idle share is the
 bubble, independent of the machine. If each pass takes its CPU time, stages that take longer than others add
-to the idle share. Repeated work: the floating point operations of a step, by PyTorch's own counter, beside
-the operations of a step without checkpointing.
+to the idle share. Repeated work: how many more floating point operations a step takes than without
+checkpointing, by PyTorch's own counter.
 """
 
 import json
@@ -41,7 +41,7 @@ _CLOSE = 0.01
 _NEAR = 0.02
 """The largest allowed difference between the idle share by CPU time and the formula.
 
-The last stage also computes scores and loss.
+They differ because the last stage also computes scores and loss.
 """
 
 

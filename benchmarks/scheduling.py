@@ -1,4 +1,4 @@
-"""The planner alone: how fast it decides, its cost, and its fairness. There is no store, and no job runs.
+"""The planner alone: how fast it decides, its memory, and its fairness. There is no store, and no job runs.
 
 Times of passes are CPU times, so that other programs on the machine do not count.
 """
@@ -144,7 +144,7 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
     gc.collect()
     tracemalloc.start()
     for job_id, length in enumerate(lengths):
-        # As for a job of the service, its id, its queue and its expected duration are separate objects in
+        # As in the service, the id, the queue and the expected duration of a job are separate objects in
         # memory.
         expected = Expected(median=length, high=length * 2)
         world.waiting.add(_gang(job_id + 1_000_000, "q" + str(job_id % 1000), expected))
@@ -168,7 +168,8 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _owed(jobs: int, passes: int) -> Iterator[Row]:
-    """Yield rows for the case that 500 queues have borrowed the quota of another 500 queues, whose jobs wait.
+    """Yield rows with the time of a pass while 500 queues have borrowed the quota of 500 other queues, whose
+    jobs wait.
 
     The quota is taken back by preemption, unless all running jobs are protected.
     """
@@ -196,7 +197,9 @@ def _owed(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _giving_way(jobs: int, passes: int) -> Iterator[Row]:
-    """Let a job be stopped for another one while many jobs run, with and without known machines."""
+    """Yield rows with the time of a pass before a job is stopped for another one, and meanwhile. Many jobs
+    run, first without and then with known machines.
+    """
     queues = {"default": Queue(name="default", preemption=PreemptionRules(by_priority=True))}
     for machines in (0, jobs // _JOBS_OF_MACHINE):
         world, chance = _World(jobs, queues, machines), random.Random(1)
@@ -227,9 +230,9 @@ def _p99(took: list[float]) -> float:
 
 
 def _shares(weights: dict[str, float], depth: int) -> dict[str, float]:
-    """Return the use by each queue divided by its weight, in the second half of a run of equally long jobs.
+    """Return the use by each queue divided by its weight, in the second half of 300 passes.
 
-    In each queue, `depth` jobs always wait.
+    In each queue, `depth` jobs always wait. A job runs for one to five passes.
     """
     world = _World(40, {name: Queue(name=name, weight=weight) for name, weight in weights.items()})
     got: Counter[str] = Counter()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scheduling_traces [--quick] [--traces FOLDER]
 
-FOLDER, or SCHEDULING_TRACES, has openb.csv.gz and philly.csv.gz. No clock is read, so the figures are
-the same on each machine. `--quick` replays the first 1,500 jobs of each.
+FOLDER, or the folder named by SCHEDULING_TRACES, has openb.csv.gz and philly.csv.gz. No clock is read, so the
+figures are the same on each machine. `--quick` replays the first 1,500 jobs of each trace.
 """
 
 import argparse

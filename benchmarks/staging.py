@@ -1,11 +1,11 @@
-"""The ways in which a dataset gets from storage to the ranks: bytes and time, each link 200 Mbit/s.
+"""The ways to copy a dataset from storage to the ranks: bytes and time, with links of 200 Mbit/s.
 
     python -m benchmarks.staging [--quick]      (as root: five machines of `links`)
 
-One machine is the storage, a server of files by HTTP. The others are four ranks. Each way stages a file on
-all disks. The bytes are counted where they leave the storage's link, and the link of the busiest rank. They
-include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`. Every way
-takes at least S / the rate of a link, since each rank must receive all S bytes.
+One machine is the storage, a file server by HTTP. The others are four ranks. Each way copies a file to the
+disks of all ranks. The bytes are counted where they leave the storage's link, and the link of the busiest
+rank. They include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`.
+Every way takes at least S / the rate of a link, because each rank must receive all S bytes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The cost of the watch for stalls: a call of `step`, a watched rank, the hook of DDP, and the service."""
+"""Costs of the watch for stalls: of a call of `step`, a watched rank, the hook of DDP, and the service."""
 
 import os
 import random
@@ -132,8 +132,8 @@ def of_rank(quick: bool) -> Row:
 
 
 def of_service(quick: bool) -> Row:
-    """Return a row with the CPU time of a service while 1,000 ranks report, with the pauses that it
-    requests.
+    """Return a row with the CPU time of a service while 1,000 ranks report. Each waits for the pause that the
+    service requests.
     """
     jobs, ranks, seconds = 10, 100, 20.0 if quick else 50.0
     with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
@@ -145,7 +145,8 @@ def of_service(quick: bool) -> Row:
 
             def report(job: int) -> None:
                 due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
-                spread = set(range(ranks))  # wait for second reports, so that the rate is even from then on
+                # These ranks send their second reports at random times, so that later the rate is even.
+                spread = set(range(ranks))
                 step = 0
                 while not ends.is_set():
                     rank = min(range(ranks), key=due.__getitem__)

@@ -1,4 +1,5 @@
-"""A rank of a group that trains in step. It can stall in the way that FAULT says. RECORD is its folder.
+"""A rank of a group that trains in step. It stalls in the way that FAULT says. RECORD is the folder of its
+group.
 
 The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, that rank writes the time
 into a file at that step. Then it stops itself (`frozen`), or sleeps instead of going to the meeting

@@ -1,4 +1,5 @@
-"""Measures how soon and how correctly stalled and slow ranks are found, false alarms, and the cost.
+"""Measures how soon and how correctly the service finds stalled and slow ranks, its false alarms, and the
+cost.
 
 `python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 
@@ -45,14 +46,14 @@ _QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one job. Times are in seconds since the stall."""
+    """The outcome of one job. Times are in seconds from the stall; without a stall, they are 0."""
 
     stalled: bool
     succeeded: bool
     found: float = 0.0
     ended: float = 0.0
     right: bool = False
-    """Whether the right rank was named, and no other."""
+    """Whether the diagnosis names the right rank first."""
     stacks: bool = False
     """Whether the log of each rank that could run has its stacks."""
 
@@ -205,7 +206,9 @@ def _found_at(server: Server, job: int) -> float:
 
 
 def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
-    """Return a row with the number of steps for which a rank works 30 % longer until it is named as slow."""
+    """Return a row with the number of steps from the moment when a rank becomes 30 % slower until it is named
+    as slow.
+    """
     with (
         workspace() as folder,
         service(

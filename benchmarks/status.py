@@ -5,8 +5,8 @@ The same client (64 calls in flight, a separate process) asks in turn, in the sa
 
 - a grpc.aio server whose handler returns at once, with the messages of the service: the cost of gRPC;
 - the same without parsing and serializing: bytes in, bytes out;
-- the service with 10 jobs; half of the calls are about queued jobs (whose place in the queue has to
-  be found), half about finished ones;
+- the service with 10 jobs; half of the calls ask for queued jobs (whose place in the queue has to be found),
+  half for finished ones;
 - the service with 100,000 jobs and the same halves; the queued jobs are from the whole queue.
 
 The capacity is 1, and a job that never ends holds it, so that no job changes its state meanwhile.
@@ -91,7 +91,9 @@ def measure(quick: bool) -> list[Row]:
 
 
 def mixed_ids(filling: Filling) -> list[int]:
-    """Return ids to ask for: queued and finished jobs in turn, from all of the store, always the same."""
+    """Return the ids that calls ask for: queued and finished jobs in turn, drawn from the whole store with a
+    fixed seed.
+    """
     pick = random.Random(1)
     return [
         job_id

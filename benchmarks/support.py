@@ -92,7 +92,9 @@ def clean_up_on_sigterm() -> None:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Make a folder for all files of a benchmark. At the end, groups that still run in it are ended."""
+    """Make a folder for all files of a benchmark. At the end, kill the processes that still run in it, and
+    remove it.
+    """
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
@@ -320,7 +322,7 @@ class Filling:
 
 
 def fill(data_dir: Path, filling: Filling) -> None:
-    """Put the jobs into the service's store. Later calls in a run copy the file of the first call."""
+    """Put the jobs into the service's store. The file is made once in a run for each filling, then copied."""
     data_dir.mkdir(parents=True, exist_ok=True)
     shutil.copy(_filled(filling), data_dir / "jobs.db")
 
@@ -336,7 +338,7 @@ def _filled(filling: Filling) -> Path:
 
 
 def group_of_one() -> GroupSpec:
-    """Return a group of one instance, as the service resolves it for the algorithm of `request`."""
+    """Return the resolved spec of a group of one instance."""
     instance = InstanceSpec(command=("python", "-m", "intent_classification.train"), nproc_per_node=1)
     return GroupSpec(roles={"master": 1}, backend="process", trainers=instance)
 

@@ -2,8 +2,8 @@
 
 Measured from the first Train until the last job has succeeded, with 64 calls in flight.
 
-The peer is a loop that starts and reaps the same number of supervisors, 50 at a time. Every rank runs under
-a supervisor, which writes its records and its log, so a slow disk slows both. Only the service has the
+The baseline is a loop that starts and reaps the same number of supervisors, 50 at a time. Every rank runs
+under a supervisor, which writes its records and its log, so a slow disk slows both. Only the service has the
 queue, a durable record of each step, the groups' folders, and the logs in storage.
 """
 
@@ -131,7 +131,7 @@ def _cpu_seconds(server: Server) -> float:
 def _start(path: Path) -> int:
     """Start the supervisor of a rank in the folder `path`.
 
-    Return the pipe in which it reports if it fails to start.
+    Return the read end of the pipe in which it reports a failure to start.
     """
     (path / "work").mkdir(parents=True)
     fields = ("", str(_MOST_LOG), "1", _PROGRAM, f"PATH={os.environ['PATH']}")

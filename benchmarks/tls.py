@@ -2,7 +2,7 @@
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
 without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,
-and a job that never ends holds it. The row "new connections" opens a connection for each call. During the
+and a job that never ends holds it. In the rows "new connections", each call opens a connection. During the
 last rounds the certificate is replaced about once a second; a call that fails ends the benchmark.
 """
 
@@ -93,7 +93,9 @@ class _Rate:
     calls: float
     """Calls a second."""
     cpu: float
-    """CPU seconds of the service for a call. Other programs on the machine affect this number less."""
+    """CPU seconds of the service for a call. Other programs on the machine affect this number less than the
+    rate.
+    """
 
 
 def _cpu_seconds(server: Server) -> float:
@@ -127,7 +129,7 @@ def _rows(name: str, rates: list[list[_Rate]], *, target: float | None = 0.9) ->
 def _replacing(authority: Authority, folder: Path) -> Iterator[list[int]]:
     """During the block, replace the server's certificate repeatedly.
 
-    Yield a list with the number of replacements.
+    Yield a list with one number: the replacements so far.
     """
     done, replaced = threading.Event(), [0]
 

@@ -1,4 +1,4 @@
-"""Draws the shares of two projects on a service: one floods the queue, the other submits large gangs.
+"""Draws the shares of two projects on a service: one project floods the queue, the other submits large gangs.
 
     python -m benchmarks.two_projects [--backend kubernetes] [--picture FILE.svg] [--quick]
 
@@ -88,7 +88,7 @@ class Seen:
     started: dict[int, float] = field(default_factory=dict)
     """The start of each gang, in seconds from the beginning."""
     overtaken: dict[int, int] = field(default_factory=dict)
-    """The number of the other project's jobs that still waited when a gang started."""
+    """The number of the other project's jobs that still waited when each gang started."""
 
     @property
     def waits(self) -> list[float]:
@@ -137,7 +137,7 @@ def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
             status = floods.status(job)
             if status.status != pb.succeed:
                 raise RuntimeError(f"job {job} has not succeeded: {status}")
-            if job in seen.submitted and job not in seen.started:  # the job ran between two looks
+            if job in seen.submitted and job not in seen.started:  # the job ran between two snapshots
                 move = next(move for move in status.moves if move.status == pb.running)
                 seen.started[job] = move.at.ToNanoseconds() / 1e9 - began
     return seen

@@ -1,10 +1,10 @@
-"""Uploads of programs: 200 MB of mixed files, beside a bare stream of the same pieces.
+"""Uploads of programs: 200 MB of mixed files, compared with a bare stream of the same pieces.
 
-The peer is a grpc.aio server that writes each content to a file, hashes it on the way, and syncs the files to
-disk in threads. It checks nothing. The service and the peer get the same messages of the same client, in
-turn, in the same run. Each round has new contents, so that the service lacks all of them. The time of "with
-reading" begins before the client reads and hashes the folder. Then the same tree is uploaded again, which
-sends only its name.
+The baseline is a grpc.aio server that writes the content of each file to disk, hashes it on the way, and
+syncs the files in threads. It has no other checks. The service and the baseline get the same messages from
+the same client, in turn, in the same run. Each round has new files, so that the service lacks all of them.
+The time of "with reading" begins before the client reads and hashes the folder. Then the same tree is
+uploaded again, which sends only its name.
 """
 
 import os
@@ -91,7 +91,7 @@ def _last_of(trees: list[WorkingTree], client: TrainingClient) -> WorkingTree:
 
 
 def _send(peer: Server, files: WorkingTree) -> None:
-    """Send all contents of the files to the peer."""
+    """Send the contents of all files to the baseline server."""
     sizes = {file.sha256: file.size for file in files.files}
     missing = [MissingContent(sha256=sha256, size=size) for sha256, size in sizes.items()]
     sending = Sending(files, None)
@@ -108,7 +108,7 @@ def write_files(folder: Path, seed: int) -> None:
         for number in range(count):
             with (folder / kind / f"{number}.bin").open("wb") as file:
                 file.write(made.randbytes(size))
-    os.sync()  # so that this does not count in a measurement
+    os.sync()  # so that the writes do not count in a measurement
 
 
 if __name__ == "__main__":

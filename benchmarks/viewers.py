@@ -25,7 +25,7 @@ class Viewers:
         self._ask({"url": url, "paths": list(paths)})
 
     def events(self) -> int:
-        """Return the number of events that all viewers together have got."""
+        """Return the number of events that all viewers together have received."""
         return self._ask({})
 
     def close(self) -> None:
@@ -53,7 +53,7 @@ class _Viewer:
         if b" 200 " not in status:
             sys.exit(f"{path}: {status.decode()}")
         while data := await reader.read(_AT_ONCE):
-            # An event that two reads share is not counted; there are few.
+            # An event whose name is split between two reads is not counted; this is rare.
             self.events += data.count(b"event: ")
             self.is_open.set()
         raise RuntimeError(f"{path}: the stream has ended")

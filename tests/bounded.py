@@ -34,7 +34,9 @@ _CLOCK = Clock()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("bounded runs")
-    group.addoption("--seconds", type=float, default=float("inf"), help="begin no test after that time")
+    group.addoption(
+        "--seconds", type=float, default=float("inf"), help="begin no test after this many seconds"
+    )
     group.addoption("--repeat", type=int, default=1, metavar="N", help="run all tests N times")
     group.addoption("--load", action="store_true", help="keep every core busy meanwhile")
 
@@ -58,7 +60,7 @@ def _round(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each round."""
+    """Make one test for each round."""
     rounds = metafunc.config.option.repeat
     if rounds > 1:
         metafunc.fixturenames.append(_ROUND)

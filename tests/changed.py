@@ -85,7 +85,9 @@ def nearest_first(changed: set[Path]) -> dict[Path, int]:
 
 
 def neighbours(path: Path) -> Iterator[Path]:
-    """Yield the tests with the path of a file. If it is not Python, also yield the modules of its folder."""
+    """Yield the tests with the path of a file. If it is not Python, also yield the modules of its folder and
+    the unit tests of its top folder.
+    """
     for root in TESTED_FROM:
         if path.is_relative_to(root):
             own = UNIT / path.relative_to(root).with_suffix("")
@@ -127,7 +129,7 @@ def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
 
 
 def describe(changed: set[Path], near: Mapping[Path, int], wanted: list[Path], since: str) -> None:
-    """Print the tests that are run, and the tests that are left to the gate."""
+    """Print how many test files are run, and what is left to the gate."""
 
     def say(text: str) -> None:
         print(f"changed: {text}", file=sys.stderr)

@@ -22,13 +22,15 @@ _ENGINES = tuple(
     _TESTS / place
     for place in ("contract/backends", "crash", "e2e", "integration/docker", "integration/kubernetes")
 )
-"""The folders of these tests. To import all other tests would take longer than some of these tests."""
+"""The folders of the tests with these markers. Importing all other tests would take longer than some of these
+tests.
+"""
 
 _MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
 """A folder in memory for the files of tests, and the free bytes that it must have to be used.
 
-With files on a disk, tests of stores would mostly wait for the disk, since SQLite syncs each commit. In both
-places, a killed service keeps all that it has written.
+With files on a disk, tests of stores would mostly wait for the disk, because SQLite syncs each commit. In
+both places, a killed service keeps all that it has written.
 """
 
 # Failed assertions of helpers get the same detailed messages as those of tests.
@@ -46,7 +48,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--longest-first", action="store_true", help="for processes that share all tests")
+    parser.addoption(
+        "--longest-first",
+        action="store_true",
+        help="run the folders with the longest tests first, for processes that share all tests",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fail if a child of ours, or a process that works below the tests' folder, outlives the test."""
+    """Fail if a process outlives the test that descends from us, or whose HOME is below the tests' folder."""
     folder = f"{tmp_path_factory.getbasetemp()}/"
     before = _pids()
     yield
@@ -140,7 +146,9 @@ def _place(item: pytest.Item) -> int:
 
 
 def _pids() -> set[int]:
-    """Return all processes of this machine. Must be quick: it is called before and after each test."""
+    """Return the pids of all processes of this machine. Must be quick: it is called before and after each
+    test.
+    """
     return set(psutil.pids())
 
 

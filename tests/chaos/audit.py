@@ -9,7 +9,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event of a rank: start, end, save, resume or child. `twice` and `beside` are violations."""
+    """An event of a rank: start, end, save or resume; of a hostile rank also done or child. `twice` and
+    `beside` are violations.
+    """
 
     event: str
     job: int

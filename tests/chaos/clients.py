@@ -111,7 +111,7 @@ class Clients:
                     raise Stuck(f"no answer within {self._patience:g} s: {error}") from error
 
     def submit(self, plan: Plan) -> int:
-        """Submit a job until there is an answer. The request key makes repetitions the same job."""
+        """Submit a job until there is an answer. The request key ensures that it is only one job."""
         return self.ask(
             lambda client: client.submit(
                 plan.algorithm,
@@ -165,7 +165,7 @@ class Clients:
             self.problems += self._differences(played, played.end)
 
     def _wait(self, job: int) -> pb.GetTrainingStatusResponse:
-        """Wait for the job to end, and return its status. Raises Stuck without progress for too long."""
+        """Wait for the job to end, and return its status. Raises Stuck if it makes no progress."""
         moves = -1
         while True:
             try:
@@ -180,7 +180,9 @@ class Clients:
                 moves = len(seen.moves)
 
     def _differences(self, played: Played, end: pb.GetTrainingStatusResponse) -> Iterator[str]:
-        """Yield the problems with an honest job's results: its model and its log."""
+        """Yield the problems with an honest job: another id when it is submitted again, or a wrong model.
+        Record a missing log in `unlogged`.
+        """
         plan, job = played.plan, played.job_id
         if self.submit(plan) != job:
             yield f"{plan.name} got another id than {job} when it was submitted again"

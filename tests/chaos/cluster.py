@@ -33,7 +33,7 @@ _LONGEST_AWAY = 5.0
 
 
 class ClusterWorld:
-    """See World. `spares_api_server`: no fault hits the API server, since others use it, too."""
+    """See World. `spares_api_server`: no fault hits the API server, because others use it, too."""
 
     has_process_groups = False
 
@@ -73,7 +73,7 @@ class ClusterWorld:
         for place in (self.audit, version, *written):
             place.mkdir(parents=True)
         for place in (self.audit, *written):
-            place.chmod(0o777)  # ranks run as another user than the service
+            place.chmod(0o777)  # ranks and the service run as different users
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
         (self._folder / "config.toml").write_text(self._config())

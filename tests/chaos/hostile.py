@@ -1,8 +1,9 @@
-"""Attacks of hostile jobs on their own folders, from `work`, by kind and name.
+"""Attacks of hostile jobs on their own folders, by kind and name. Their working directory is the rank's
+folder `work`.
 
 The links that they plant lead to a file with a secret, or into a folder, both outside of all jobs
 (`OUTSIDE`). Afterwards the secret must not have been read through the service, and the folder must be
-unchanged. Forged records contain only impossible pids, since this runs on developers' machines.
+unchanged. Forged records contain only impossible pids, because this runs on developers' machines.
 """
 
 import os
@@ -86,7 +87,9 @@ def _fifo(path: Path) -> Callable[[], object]:
 
 
 def _left(plant: Callable[[], object]) -> Callable[[], object]:
-    """Plant a file, then kill the supervisor, so that it cannot replace the file with its own record."""
+    """Return a function that plants a file, then kills the supervisor, which would replace the file with its
+    own record.
+    """
 
     def leave() -> None:
         plant()

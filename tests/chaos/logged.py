@@ -36,7 +36,7 @@ def _errors(file: Path) -> Iterator[tuple[str, str]]:
                 text, exception, is_raw = record["text"] if record["level"] in _BAD else "", "", False
             elif traced := _OF_TRACEBACK.match(line):
                 exception = traced["text"].strip() or exception
-            elif line.startswith("Traceback "):  # one outside the log
+            elif line.startswith("Traceback "):  # a traceback outside the log
                 if text:
                     yield text, exception
                 text, exception, is_raw = line.strip().rstrip(":"), "", True

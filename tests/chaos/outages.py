@@ -44,7 +44,7 @@ class Outages:
         self._wait()
 
     def close(self, clean_up: Callable[[], object]) -> None:
-        """End everything at once. `clean_up` removes the remains of the services after their end."""
+        """End everything at once. `clean_up` is called when the services have ended."""
         for service in self._services:
             service.close()
         clean_up()

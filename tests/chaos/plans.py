@@ -26,7 +26,7 @@ class Plan:
     instances: int = 1
     parameters: Mapping[str, str] = field(default_factory=dict)
     cancel_after: float | None = None
-    """Seconds after its submission."""
+    """The job is cancelled this many seconds after its submission; None: never."""
     exit_code: int = 0
 
     @property

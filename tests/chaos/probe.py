@@ -10,7 +10,7 @@ _PAUSE = 0.1
 
 
 class Probe:
-    """Requests the status of the last job, over and over."""
+    """Requests the status of the newest job, over and over."""
 
     def __init__(self, clients: Clients) -> None:
         self.spans: list[tuple[float, float]] = []

@@ -1,6 +1,6 @@
 """One rank of an honest job: it records its start and end in the audit file, and acts as DO says.
 
-It needs only Python, since on a cluster its source is the container's command. `AUDIT` is a folder. The
+It needs only Python, because on a cluster its source is the container's command. `AUDIT` is a folder. The
 file `audit` in it gets a line for each event, by one appending write. The file `job-N` is for locks: each
 rank locks one of its bytes, chosen by attempt and rank, as long as it lives. So a rank detects at once
 another process with its own number, and any rank of another attempt.

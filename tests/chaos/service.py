@@ -46,7 +46,7 @@ class Service:
         return process.pid if process is not None else None
 
     def start(self) -> None:
-        """Start the service and its restarts."""
+        """Start the service. It is started again whenever it ends, until `stop` or `close`."""
         self._keeper.start()
 
     def wait_until_serving(self) -> None:

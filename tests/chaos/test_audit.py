@@ -1,4 +1,4 @@
-"""The checks of the chaos work: they detect violations in the audit and errors in logs."""
+"""Tests of the checks of chaos runs: they detect violations in the audit, and errors in logs."""
 
 import signal
 import subprocess

@@ -10,7 +10,7 @@ from tests.chaos.victims import Victims
 
 
 class World(Protocol):
-    """Services on separate machines with a separate store."""
+    """The services of one run, which share a store of their own."""
 
     services: Sequence[Service]
     victims: Victims

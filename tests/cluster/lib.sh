@@ -5,7 +5,7 @@ TEST_CLUSTER_CACHE=${TEST_CLUSTER_CACHE:-${HOME:-/root}/.cache/training-service/
 TEST_CLUSTER_STATE=${TEST_CLUSTER_STATE:-/var/tmp/training-service-cluster}
 TEST_CLUSTER_TIMEOUT=${TEST_CLUSTER_TIMEOUT:-90}
 NAME=$(basename -- "$TEST_CLUSTER_STATE") # name of the kind cluster, the network namespace and the cgroups
-PYTHON=/usr/bin/python3                   # Debian's, since a virtual environment may have another version
+PYTHON=/usr/bin/python3                   # Debian's, because a virtual environment may have another version
 
 say() { printf 'cluster: %s\n' "$*" >&2; }
 die() {

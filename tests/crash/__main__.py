@@ -93,7 +93,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
     parser.add_argument("--sample", type=int, metavar="N", help="try only N random points of each kind")
     parser.add_argument(
-        "--around", metavar="NAME", help='try only calls around the first of this name: "update to evicted"'
+        "--around",
+        metavar="NAME",
+        help='try only calls around the first whose name contains NAME: "update to evicted"',
     )
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="seed of the random choices"
@@ -106,7 +108,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--faults",
         nargs="*",
         metavar="FAULT",
-        help='one run with these faults, one for each start: "84 kill before"',
+        help='one run with these faults, the first at the first start, and so on: "84 kill before"',
     )
     return parser.parse_args(arguments)
 

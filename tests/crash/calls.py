@@ -28,7 +28,7 @@ _MODULES = {
 
 def wrapper(name: str) -> Callable[[Seams, Path], None]:
     """Return the function that wraps the calls of a subject, for a service with a given data folder."""
-    # Imported on demand, since a client library takes as long to import as all other modules together.
+    # Imported on demand, because a client library takes as long to import as all other modules together.
     wrap: Callable[[Seams, Path], None] = getattr(
         importlib.import_module(f"tests.crash.{_MODULES[name]}"), f"wrap_{name}"
     )

@@ -30,7 +30,9 @@ _ENDING = 12
 
 
 def wrap_redis(seams: Seams, data: Path) -> None:
-    """Wrap the store: its scripts. Reads and renewals of the lease have no partial effect, so no kills."""
+    """Wrap the store: its scripts. The service is not killed at reads and at renewals of the lease, which
+    have no partial effect.
+    """
     seams.wrap(
         Connection,
         "run",

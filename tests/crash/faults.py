@@ -1,4 +1,6 @@
-"""Faults: the events that hit the service at its outside calls. Both processes use these data."""
+"""Faults: the events that hit the service at its outside calls. The test and the service, which is another
+process, use these classes.
+"""
 
 import random
 from collections.abc import Collection

@@ -18,9 +18,8 @@ T = TypeVar("T")
 
 PATIENCE = 60.0
 """Seconds without an answer, or without a change of any job, after which a run counts as stuck."""
-
-
-_FAILURES = 3  # failed starts in a row, as with an unreachable store, after which the restarts end
+# After more failed starts in a row, as with an unreachable store, the service is not started again.
+_FAILURES = 3
 
 
 class Stuck(AssertionError):
@@ -54,7 +53,7 @@ class KeptService:
             self._keeper.join(timeout=1)
 
     def start(self) -> None:
-        """Start the service and its restarts."""
+        """Start the service. It is started again whenever it is killed, until `stop`."""
         start = len(self.exit_codes)
         self._keeper = threading.Thread(target=self._keep, name="keeper")
         self._keeper.start()

@@ -49,7 +49,7 @@ class PlannedJob:
 
 
 DATASET = "declared"
-"""A dataset that is declared by the API first."""
+"""A dataset that the scenario first declares by the API."""
 
 USER, RUN = "user", "run.sh"
 """The folder of a world that a job uploads, and the program in it."""
@@ -148,13 +148,13 @@ def play(
 
 
 def declare(client: TrainingClient) -> None:
-    """Declare the dataset of the jobs, in the place of the built-in ones. It may be repeated."""
+    """Declare DATASET with the files of the built-in dataset 1. It may be repeated."""
     [built_in] = client.catalog.datasets(name="*")
     client.catalog.set_dataset(DATASET, {"uri": built_in.uri.replace("{dataset_id}", "1")})
 
 
 def submit(service: KeptService, job: PlannedJob) -> int:
-    """Submit a job until there is an answer. The request key makes repetitions the same job."""
+    """Submit a job until there is an answer. The request key ensures that it is only one job."""
 
     def send(client: TrainingClient) -> int:
         if job.uploads:
@@ -178,7 +178,9 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 
 
 def wait(service: KeptService, job_id: int) -> None:
-    """Wait until the job has ended. It may wait for others: it is stuck only if no job changes any more."""
+    """Wait until the job has ended. It may wait for others: it is stuck only if no job changes any more.
+    Raises WaitTimedOut if it is stuck.
+    """
     while True:
         before = _phases(service)
         try:

@@ -19,7 +19,7 @@ _KILLS, _ERRORS = 0.004, 0.01  # probability for each call
 _KILLS_FROM_OUTSIDE = 0.02  # probability before each submission
 _LONGEST_PAUSE = 0.15  # seconds between submissions
 _MAX_UNENDED = 20
-_LONGEST_HOLD = 6  # submissions until a holding job is cancelled
+_LONGEST_HOLD = 6  # the most submissions until a holding job is cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class Record:
 
 
 def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
-    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed decides all but times."""
+    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed determines everything
+    except times.
+    """
     dice = random.Random(seed)
     is_over = False
 

@@ -34,7 +34,8 @@ def _problems_in_audit(
 ) -> Iterator[str]:
     """Yield changes without their audit event, or with several.
 
-    `states` are those of jobs by id, and `declared` are algorithms and datasets that changed once.
+    `states` has the states of the jobs by id, and `declared` the algorithms and datasets, which were each
+    changed once.
     """
     counts = Counter(events)
     for target in declared:

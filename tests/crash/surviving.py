@@ -1,4 +1,4 @@
-"""The assertion of tests that a sweep is survived."""
+"""The assertion of tests that the service survives a sweep."""
 
 import os
 import random

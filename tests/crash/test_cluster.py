@@ -1,4 +1,4 @@
-"""Pods and Redis: a sample of the points, as each takes fifteen seconds. scripts/crash-points tries all."""
+"""Pods and Redis: a sample of the points: each takes fifteen seconds. scripts/crash-points tries all."""
 
 import random
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from tests.crash.sweep import Sweep, around, errors, kills
 LANES = 3
 KILLS, ERRORS = 3, 2
 WORLD = (ScriptedWorld, KueueWorld)[SEED % 2]
-"""A world with evictions by a drain or by Kueue. The seed chooses, since each run takes several seconds."""
+"""A world with evictions by a drain or by Kueue. The seed chooses, because each run takes several seconds."""
 
 pytestmark = pytest.mark.timeout(600)
 

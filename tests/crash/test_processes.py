@@ -16,9 +16,13 @@ from tests.crash.table import ALWAYS, REDIS, REDIS_READS, SCENARIO, SQLITE
 from tests.support.redis_server import server_or_skip
 
 KILLS = 60
-"""The size of the sample of some thousand points, drawn anew each time. `scripts/crash-points` tries all."""
+"""How many of some thousand points are tried: those of ALWAYS, and a sample that is drawn anew each time.
+`scripts/crash-points` tries all.
+"""
 WITH_RECOVERIES, ERRORS, KILLS_ON_REDIS = 15, 15, 8
-"""The number of KILLS that are followed by a kill during the recovery, and of other points that are tried."""
+"""How many of the KILLS are followed by a kill during the recovery, how many errors are tried, and how many
+kills on Redis.
+"""
 OF_EACH = 2
 """The number of calls of each name that are always tried: the first ones."""
 SOAK_SECONDS = 20
@@ -90,7 +94,7 @@ def test_on_redis_kills_and_failing_calls_of_scheduling_are_survived(
     try:
         with closing(Sweep(lambda name: LocalWorld(tmp_path / name, redis))) as sweep:
             calls = sweep.reference()
-            # The server gets each script once as a text, reads as well.
+            # The server gets the text of each script once, also of the scripts that only read.
             names = {call.name.split(" ")[0] for call in calls if call.kind == "script"} - REDIS_READS
             wanted = {name for name, where in REDIS.items() if where == SCENARIO}
             assert names | {"resign", "audit_add"} == wanted

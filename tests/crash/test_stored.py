@@ -1,4 +1,4 @@
-"""The checks of the audit after a fault find what they look for."""
+"""The checks of the audit after a fault find missing, repeated and wrong events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

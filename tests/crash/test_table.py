@@ -1,4 +1,4 @@
-"""The table of crash points has every change that the stores can make: a new one has to be put there."""
+"""The table of crash points has every change that the stores can make. A new change must be added there."""
 
 from tests.crash import table
 

@@ -40,7 +40,7 @@ class World(Protocol):
         ...
 
     def is_settled(self) -> bool:
-        """Return whether no clean-up is left to a later sweep of a service."""
+        """Return whether the clean-up is complete, so that a later sweep of a service has nothing to do."""
         ...
 
     def problems(self) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Person:
         }
 
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
-        """Run trainctl and return what it prints. A failure prints one line."""
+        """Run trainctl, which ends with `code`. Return its output: of a failure, that on standard error."""
         ended = CliRunner().invoke(
             app, arguments, input=stdin, env=self.environment, prog_name="trainctl", catch_exceptions=False
         )
@@ -41,7 +41,7 @@ class Person:
         return ended.stdout if code == 0 else ended.stderr
 
     def stderr(self, *arguments: str) -> str:
-        """Run trainctl and return its remarks."""
+        """Run trainctl and return its output on standard error."""
         return CliRunner().invoke(app, arguments, env=self.environment, catch_exceptions=False).stderr
 
     def login(self, token: str) -> None:

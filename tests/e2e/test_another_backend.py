@@ -26,7 +26,7 @@ command = ["python", "{PROGRAM}"]
 
 @pytest.fixture
 def forked_services() -> None:
-    """Services are started, since they look for backends when they import them."""
+    """Services are started, not forked: the fork server has imported modules that look for backends."""
 
 
 @pytest.fixture(scope="module")

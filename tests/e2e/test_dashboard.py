@@ -1,6 +1,7 @@
-"""The dashboard in a real browser: it draws, follows, obeys keys, is accessible, and asks no other site.
+"""The dashboard in a real browser: it draws, follows changes, reacts to keys, is accessible, and loads
+nothing from other sites.
 
-Two services, one for each store, and one browser serve all of it, since starting them takes longer than a
+All tests share two services, one for each store, and one browser, because starting them takes longer than a
 view.
 """
 
@@ -24,7 +25,7 @@ __all__ = ["serve", "visit"]
 
 LOOKS = WIDE_AND_LIGHT, NARROW_AND_DARK = (1280, "light"), (360, "dark")
 SECONDS_FOR_A_VIEW = 90
-"""A view takes 1 s; 5 s while 15 other processes want the two processors."""
+"""The time limit of a view. It takes 1 s, or 5 s while 15 other processes want the two processors."""
 VIEWS = (
     *(
         "/jobs",
@@ -70,7 +71,8 @@ class Watched:
         page.on("request", lambda request: self._asked(request.url, origin))
 
     def _heard(self, kind: str, text: str) -> None:
-        # Chromium gives up requests when a network interface comes or goes, as tests with clusters make them.
+        # Chromium gives up requests when a network interface appears or disappears, as in tests with
+        # clusters.
         expected = ("404 (Not Found)", "400 (Bad Request)", "net::ERR_NETWORK_CHANGED")
         if kind in ("error", "warning") and not any(each in text for each in expected):
             self.problems.append(f"{kind}: {text}")
@@ -162,7 +164,7 @@ async def take_on(page: Page, look: tuple[int, str]) -> None:
 
 
 async def look_away(page: Page, *, hidden: bool) -> None:
-    """Put the page into the background, or look at it again."""
+    """Put the page into the background, or bring it back."""
     property_ = f"{{ value: {str(hidden).lower()}, configurable: true }}"
     await page.evaluate(
         f"Object.defineProperty(document, 'hidden', {property_});"
@@ -171,7 +173,7 @@ async def look_away(page: Page, *, hidden: bool) -> None:
 
 
 async def follow_changes(page: Page, site: Site) -> None:
-    """Pages change by themselves while they are looked at, and selections stay."""
+    """Pages change by themselves while they are visible, and selections stay."""
     await page.goto("/jobs")
     await page.locator("body").press("Tab")
     await expect(page.locator(".skip")).to_be_focused()
@@ -211,6 +213,6 @@ async def submit_by_the_form(page: Page) -> None:
     await page.fill("[name='parameters.EPOCHS']", "2")
     await page.get_by_role("button", name="Submit", exact=True).click()
     await page.wait_for_url("**/jobs/4")
-    # At its end, the page loads itself again, and follows it no longer.
+    # When the job ends, the page reloads itself, and no longer follows the job.
     await expect(page.locator(".facts .state.succeeded")).to_be_visible()
     await expect(page.locator("[sse-connect]")).to_have_count(0)

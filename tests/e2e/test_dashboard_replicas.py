@@ -38,7 +38,7 @@ class Balancer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["Balancer"]:
-        """Listen until the end."""
+        """Listen during the block."""
         async with await asyncio.start_server(self.accept, "127.0.0.1", 0) as server:
             self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             yield self
@@ -58,7 +58,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @pytest.fixture
 def opener(tmp_path: Path) -> Iterator[RedisOpener]:
-    """Opens one store in Redis for each replica."""
+    """Opens the same store in Redis for each replica."""
     server = server_or_skip(tmp_path / "redis")
     server.start()
     yield RedisOpener(server)

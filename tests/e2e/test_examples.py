@@ -51,7 +51,9 @@ def test_clients_and_sparse_features_are_learned_from(forked_python: ForkedPytho
 
 
 def serving(server: Server, python: ForkedPython) -> AbstractContextManager[TrainingClient]:
-    """Start the service with the algorithms of the examples, which find their modules imported."""
+    """Start the service with the algorithms of the examples. Their processes are forked with all modules
+    imported.
+    """
     path = f'[process]\npath = "{python.path}"\n[scheduling]\ncapacity = 3\n'
     (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}")
     return server.start()

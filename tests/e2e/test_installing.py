@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheel, which has the libraries of the tests' environment."""
+    """The programs of a new environment, which has the wheel and the libraries of the tests' environment."""
     environment = tmp_path_factory.mktemp("environment") / "venv"
     quietly(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin/python"
@@ -41,7 +41,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index"),
         *("--no-compile", "--disable-pip-version-check", str(wheel)),
     )
-    # A path in a .pth file brings packages, but not the editable installation of this project.
+    # A path in a .pth file adds packages, but not the editable installation of this project.
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python.parent
@@ -49,7 +49,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def forked_services() -> None:
-    """The service is the program of the wheel."""
+    """Services are the program of the wheel, not forked."""
 
 
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:

@@ -41,7 +41,7 @@ def reaches(client: TrainingClient, job_id: int, status: int) -> pb.GetTrainingS
     for seen in client.watch(job_id):
         if seen.status == status:
             return seen
-    raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
+    raise AssertionError(f"job {job_id} ended without meeting the condition: {client.status(job_id)}")
 
 
 def test_a_killed_service_adopts_its_groups_after_a_restart(server: Server) -> None:

@@ -60,7 +60,7 @@ class Node:
         return list(self.cluster.get(self.namespace, "pods", "-l", "training-service/job-id")["items"])
 
     def take(self, millicores: int) -> str:
-        """Let a pod of others take cpu of the node, past the scheduler."""
+        """Let a pod of others take CPU of the node, without the scheduler."""
         name = f"other-{uuid.uuid4().hex[:8]}"
         container = {
             "name": "main",
@@ -122,7 +122,7 @@ def kubeconfig(node: Node, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def right_to_nodes(node: Node, kubeconfig: Path) -> Iterator[None]:
-    """The right of the optional part, for the account."""
+    """The account has the right of deploy/optional/followed-nodes."""
     path = ROOT / "deploy/optional/followed-nodes/rbac.yaml"
     role, binding = yaml.safe_load_all(path.read_text())
     for each in (role, binding):
@@ -203,7 +203,7 @@ def test_what_pods_of_others_request_is_not_free_until_they_end(service: Server,
         assert len(groups_of(node.pods())) == 1
         node.give_back(other)
         comes(client, jobs[1], all_run)
-        # Others request more than is left: running jobs run on, and no new job starts.
+        # Others request more than is left: running jobs continue, and no new job starts.
         again = node.take(3 * node.share)
         waiting = submit(client, 2, {})
         waits_for(client, waiting, "capacity")

@@ -74,4 +74,4 @@ def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_r
         assert client.wait(unbroken, timeout=200).status == pb.succeed
         first, second = manifest(client, victim), manifest(client, unbroken)
         assert first["metrics"] == second["metrics"]
-        assert first["files"] == second["files"], "bit by bit"
+        assert first["files"] == second["files"], "the models are equal, bit by bit"

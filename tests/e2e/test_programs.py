@@ -187,7 +187,8 @@ def test_pods_with_a_cache_of_programs_fetch_contents_once(
     cached = f"kubernetes.program_cache={program_cache}", f"kubernetes.fetch_image={program_image}"
     with on_cluster.start(*(word for each in cached for word in ("-s", each))) as client:
         check_output(client, folder)
-        for blob in server_blobs(on_cluster):  # a pod that asks for the contents now is refused
+        # From now on, a pod that asks the service for these contents is refused.
+        for blob in server_blobs(on_cluster):
             blob.write_bytes(bytes(blob.stat().st_size))
         check_output(client, folder)
 
@@ -198,7 +199,7 @@ def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
     with on_cluster.start("-s", "retry.max_attempts=1") as client:
         client.wait(run(client, folder, ["true"]), timeout=120)
         (folder / "train.py").write_bytes(b"print(1)")
-        other = run(client, folder, ["true"])  # uploads it
+        other = run(client, folder, ["true"])  # uploads the changed file
         client.cancel(other)
         client.wait(other, timeout=120)  # a pod that finds a damaged file removes it
         [blob] = [each for each in server_blobs(on_cluster) if each.read_bytes() == b"print(1)"]

@@ -54,7 +54,7 @@ class Replicas:
         return TrainingClient(",".join(each.address for each in servers or self.servers), **options)
 
     def leader(self, *, within: float, other_than: Server | None = None) -> Server:
-        """Wait for a leader, and return it as Redis names it."""
+        """Wait until Redis names a leader, and return this replica."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             holder = self._redis.ask("HGET", LEADER, "holder")
@@ -112,7 +112,7 @@ def reaches(client: TrainingClient, job_id: int, status: int) -> None:
     for seen in client.watch(job_id):
         if seen.status == status:
             return
-    raise AssertionError(f"job {job_id} ended otherwise: {client.status(job_id)}")
+    raise AssertionError(f"job {job_id} ended without meeting the condition: {client.status(job_id)}")
 
 
 def test_all_serve_and_one_leads(replicas: Replicas) -> None:
@@ -239,7 +239,7 @@ def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, ha
 class Load:
     """Clients that submit and read continuously, and repeat unanswered requests with the same request key.
 
-    Most calls are reads, since a job takes as long as its processes.
+    Most calls are reads, because a job takes as long as its processes.
     """
 
     def __init__(self, replicas: Replicas) -> None:

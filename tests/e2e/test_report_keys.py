@@ -15,7 +15,7 @@ from training_service.client.cli import app
 
 
 def trainctl(server: Server, *arguments: str, code: int = 0) -> str:
-    """Run trainctl and return what it prints."""
+    """Run trainctl, which ends with `code`. Return its output: of a failure, that on standard error."""
     environment = {"TRAINING_SERVICE_ADDRESS": server.address, "COLUMNS": "500", "TZ": "UTC"}
     ended = CliRunner().invoke(app, arguments, env=environment, catch_exceptions=False)
     assert ended.exit_code == code, ended.stderr

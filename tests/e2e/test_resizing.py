@@ -35,7 +35,9 @@ def slow(*given, **named):
 Reporter.report = slow
 runpy.run_module("language_model.train", run_name="__main__")
 """
-"""The training. Until its last attempt, there is time for events between two steps."""
+"""The training. The steps of attempts 1 and 2 are slow, so that events happen between them. Job 1 is always
+fast.
+"""
 CONFIG = """
 [scheduling]
 capacity = 2

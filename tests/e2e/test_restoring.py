@@ -105,7 +105,7 @@ class Restorable:
         )
 
     def attempts_of(self, job_id: int, what: str = "began") -> list[int]:
-        """Return the attempts of a job of one rank, once for each such event."""
+        """Return the numbers of the attempts of a job with one rank, once for each event `what`."""
         found = ((int(key[0]), int(key[1]), key[3], count) for key, count in self.runs().items())
         return sorted(
             attempt

@@ -66,7 +66,7 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
         for status in client.watch(job):
             if len([rank for rank in status.ranks if rank.pace.step > 1]) == 2:
                 break
-    server.end(signal.SIGKILL)  # the stacks are stored, and the next service hears one rank only
+    server.end(signal.SIGKILL)  # the stacks are stored, and only one rank reports to the next service
     stalls.touch()
     with server.start() as client:
         ended = client.wait(job, timeout=120)

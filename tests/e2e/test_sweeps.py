@@ -34,7 +34,7 @@ command = ["python", "{program}"]
 
 
 def sweep(server: Server, *arguments: str) -> tuple[list[dict[str, Any]], int, str]:
-    """Return the trials that trainctl shows, its exit code, and its remarks."""
+    """Return the trials that trainctl shows, its exit code, and its output on standard error."""
     with trainctl(server, server.folder, "--json", "sweep", *arguments) as process:
         out, err = process.communicate(timeout=90)
         return [json.loads(line) for line in out.splitlines()], process.returncode, err

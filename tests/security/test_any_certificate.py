@@ -1,4 +1,6 @@
-"""Any client certificate gives the caller its own name or no name. Only the authority's ones give a name."""
+"""Any client certificate gives the caller its own name or no name. Only certificates of the authority give a
+name.
+"""
 
 import logging
 import warnings

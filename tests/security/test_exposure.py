@@ -1,4 +1,4 @@
-"""Access to the service, its log lines about that, and access to its files."""
+"""Who can reach the service, what the service logs about this, and access to its files."""
 
 import os
 import signal

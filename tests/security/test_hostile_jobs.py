@@ -190,7 +190,7 @@ def test_a_model_of_many_files_is_listed_in_part_and_at_once(
     memory, used = attacked.itself.memory_info().rss, sum(attacked.itself.cpu_times()[:2])
     for _ in range(5):
         assert len(names(client, job)) == 256
-    assert sum(attacked.itself.cpu_times()[:2]) - used < 5, "seconds of CPU"
+    assert sum(attacked.itself.cpu_times()[:2]) - used < 5, "seconds of CPU time"
     assert attacked.itself.memory_info().rss - memory < 30 * MB
 
 
@@ -210,7 +210,7 @@ def test_a_stored_log_without_a_line_break_uses_neither_time_nor_memory(
     assert stored.stat().st_size < 200_000
     memory, used = attacked.itself.memory_info().rss, sum(attacked.itself.cpu_times()[:2])
     assert len(printed(client, job)) < 1 * MB
-    assert sum(attacked.itself.cpu_times()[:2]) - used < 10, "seconds of CPU"
+    assert sum(attacked.itself.cpu_times()[:2]) - used < 10, "seconds of CPU time"
     assert attacked.itself.memory_info().rss - memory < 40 * MB
 
 

@@ -9,14 +9,14 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 README = (HERE / "README.md").read_text()
 DESIGNED = ("C1", "C2", "C3", "H4", "H5", "H6", "H7", "H8", "M9", "M10", "L12")
-"""The attacks that were found on the first version."""
+"""The attacks that were found in the first version."""
 
 
 def test_every_attack_has_a_test() -> None:
     rows = re.findall(r"^\| ([CHML]\d+)? ?\| .* \| (.*::.*) \|$", README, re.MULTILINE)
     assert {number for number, _ in rows} == {*DESIGNED, ""}
     assert len(rows) == len(re.findall(r"^\| ([CHML]\d+)? ?\|", README, re.MULTILINE)) - 2, (
-        "without the heads"
+        "every row but the heads of the tables"
     )
 
 

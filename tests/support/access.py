@@ -19,7 +19,7 @@ Sent = list[tuple[str, str]]
 
 
 class RedisOpener:
-    """Opens a new store in Redis where a test would open a file."""
+    """Opens a store in Redis, with a prefix of its own, where a test would open a file."""
 
     def __init__(self, server: RedisServer) -> None:
         self._address = Address(server.url, f"test-{uuid.uuid4().hex}")
@@ -30,7 +30,7 @@ class RedisOpener:
 
 
 class Entry:
-    """The service's operations on tokens and projects, as its operator."""
+    """Calls the service's operations on tokens and projects as its operator."""
 
     def __init__(self, service: Service) -> None:
         made = tokens.new_token(tokens.OPERATOR_ID)
@@ -56,7 +56,7 @@ class Entry:
         return made
 
     async def caller(self, role: Role | None, project: str) -> Sent:
-        """Make a token for a new caller, and return its metadata.
+        """Make a token for a new caller, and return the metadata with this token.
 
         With `role` None, the caller has no role.
         """
@@ -75,7 +75,7 @@ def bearer(text: str) -> Sent:
 async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
     """Return the code and the message with which a call ends.
 
-    Of a stream, wait only for the first message.
+    If the call is a stream, wait only for its first message.
     """
     try:
         if hasattr(call, "__aiter__"):

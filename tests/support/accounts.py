@@ -40,7 +40,7 @@ def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
 def cluster_role(
     name: str, account: str, namespace: str, rights: Iterable[tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return the manifests of a ClusterRole with these rights (resource and verb), bound to an account."""
+    """Return the manifests of a ClusterRole with these rights (verb and resource), bound to an account."""
     rules = [{"apiGroups": [""], "resources": [resource], "verbs": [verb]} for verb, resource in rights]
     metadata = {"name": name}
     return [
@@ -56,7 +56,10 @@ def cluster_role(
 
 
 def token(cluster: Cluster, namespace: str, name: str) -> str:
-    """Return a token of the account, valid for an hour. `kubectl create token` exists only from 1.24 on."""
+    """Return a token of the account, valid for an hour.
+
+    This call works with all versions; `kubectl create token` exists only from Kubernetes 1.24 on.
+    """
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     order = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(order))
@@ -66,7 +69,7 @@ def token(cluster: Cluster, namespace: str, name: str) -> str:
 def kubeconfig(cluster: Cluster, path: Path, token: str) -> Path:
     """Write a kubeconfig with the token to `path`.
 
-    Only the address comes from the administrator's kubeconfig.
+    Everything else, such as the address, comes from the administrator's kubeconfig.
     """
     flat = cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
     config = json.loads(flat)

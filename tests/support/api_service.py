@@ -70,7 +70,7 @@ ALGORITHMS = {
 
 
 class AudibleMetrics(Metrics):
-    """Metrics that report each ended call in a queue."""
+    """Metrics that also put each ended call into a queue."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -236,7 +236,8 @@ class KubernetesGroups:
 
     def add(self, name: str, *command: str, **recipe: Any) -> None:
         """Add an algorithm to the configuration."""
-        # With a shared namespace, the program is not process 1, which ignores signals without a handler.
+        # With a shared process namespace, the program is not process 1, which ignores signals without a
+        # handler.
         template = {"spec": {"shareProcessNamespace": True}}
         values = {"image": self._image, "command": command, "pod_template": template, **recipe}
         self.algorithms[name] = algorithm_of(kubernetes=values)
@@ -309,7 +310,7 @@ class DockerGroups:
         return backend
 
     def plan(self, job: Job) -> DockerPlan:
-        """Return the plan with which the job is launched with default settings."""
+        """Return the plan with which the job is launched if the backend has default settings."""
         settings = self._settings()
         wanted = resolved(job, self.algorithms, "docker", DockerPlugin(settings))
         return docker_plan(wanted, settings, most_log=MAX_LOG)

@@ -13,7 +13,7 @@ Connect = Callable[..., TrainingClient]
 
 
 class BlockingClient:
-    """An AsyncTrainingClient on its own event loop, with the methods of TrainingClient."""
+    """An AsyncTrainingClient on its own event loop, with the blocking methods of TrainingClient."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._runner = asyncio.Runner()

@@ -14,7 +14,9 @@ def caller_at(address: str) -> Caller:
 
 
 def caller_with(role: Role | None, project: str = "vision", *, name: str = "ada") -> Caller:
-    """Return a caller that has the role in its default project. An operator has its role in all projects."""
+    """Return a caller that has the role in its default project; without a role if it is None. An operator has
+    its role in all projects.
+    """
     where = ALL_PROJECTS if role is Role.OPERATOR else project
     roles = {} if role is None else {where: role}
     return Caller(name=name, means=Means.OPEN, roles=roles, default_project=project)

@@ -1,4 +1,4 @@
-"""Algorithms as in the configuration, and jobs resolved with them, as admission does."""
+"""Algorithms as the configuration declares them, and jobs that are resolved with them as in admission."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -71,7 +71,7 @@ class Authority:
         key: CertificateIssuerPrivateKeyTypes | None = None,
         password: bytes | None = None,
     ) -> Issued:
-        """Return a certificate for these host names, IP addresses and URIs."""
+        """Issue a certificate for these host names, IP addresses and URIs."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         extensions: list[tuple[x509.ExtensionType, bool]] = []
         if names:

@@ -1,4 +1,6 @@
-"""A Kubernetes cluster for tests: tests/cluster/cluster for Python. Fixtures: cluster_fixtures.py."""
+"""A Kubernetes cluster for tests: the Python interface of tests/cluster/cluster. Fixtures:
+cluster_fixtures.py.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ ON_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
 """On CI every test must run, so a missing part is a failure; elsewhere, the test is skipped."""
 
 ONE_MORE: Final = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw0")
-"""The name of this worker process if it is not the first one. Such a process has its own cluster."""
+"""The name of this worker process of pytest if it is not the first one; else empty. Only such a process has
+its own cluster.
+"""
 
 # This applies to all code of this process that uses the cluster, even if it does not use this module.
 _STATE: Final = os.environ.get("TEST_CLUSTER_STATE", "/var/tmp/training-service-cluster")
@@ -41,7 +45,8 @@ set, such as a HOME in its own folder.
 
 _CACHE: Final = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
 _KUBECTL: Final = shutil.which("kubectl", path=f"{os.environ['PATH']}:{_CACHE}/bin")
-"""The path of kubectl; None before it is built. It is started directly, since SCRIPT takes time to start."""
+"""The path of kubectl; None before it is built. It is started directly, because SCRIPT takes time to start.
+"""
 _RESOURCE = re.compile("(pod|service|node|endpoint|secret|configmap|serviceaccount|namespace)s?")
 _NO_CLUSTER_HERE: Final = 3
 _NOT_POSSIBLE_HERE: Final = 4
@@ -77,7 +82,7 @@ class Cluster:
         return cls(kubeconfig=Path(_run("kubeconfig").strip()), provider=provider)
 
     def down(self) -> None:
-        """Stop the cluster and remove its content. A cluster that was handed in stays as it is."""
+        """Stop the cluster and remove its content. A given cluster (KUBECONFIG) stays as it is."""
         _run("down", timeout=120)
 
     @cached_property
@@ -165,7 +170,7 @@ class Cluster:
         _run("cont", part)
 
     def slow(self, part: str, percent: float | None) -> None:
-        """Limit a part to this share of one CPU (0.1 or more); None: no limit."""
+        """Limit a part to this percentage of one CPU (0.1 or more); None: no limit."""
         if percent is None:
             _run("slow", part, "off")
         else:

@@ -35,7 +35,9 @@ class ClusterApi:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> "ClusterApi | None":
-        """Return the API that a kubeconfig names; None if the kubeconfig contains no client certificate."""
+        """Return the API that a kubeconfig names; None if the kubeconfig lacks the certificate of the
+        authority, or the client's certificate or key.
+        """
         config = yaml.safe_load(kubeconfig.read_text())
         current = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], current["cluster"])["cluster"]
@@ -45,7 +47,7 @@ class ClusterApi:
         if authority is None or None in parts:
             return None
         context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-        with tempfile.NamedTemporaryFile() as both:  # an SSL context reads certificates from files only
+        with tempfile.NamedTemporaryFile() as both:  # an SSL context reads certificates only from files
             both.write(b"\n".join(map(base64.b64decode, parts)))
             both.flush()
             context.load_cert_chain(both.name)
@@ -72,7 +74,7 @@ class ClusterApi:
     def _answer(
         self, method: str, path: str, body: Body | None, kind: str = "application/json"
     ) -> tuple[int, str]:
-        """Make the call on a new connection, since the server may have been restarted.
+        """Make the call on a new connection, because the server may have been restarted.
 
         Return status and text.
         """

@@ -53,7 +53,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     outcome.heal()
     if ON_CI or ONE_MORE:
         outcome.down()
-    # otherwise, namespaces are deleted in the background, and a handed-in cluster is left running
+    # otherwise, the cluster stays up, and the tests' namespaces are deleted in the background
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def wait_for_account(cluster: Cluster, namespace: str) -> None:
     """Wait for the objects of the namespace without which the API server accepts no pods.
 
     Controllers make these objects in the background. After a test that disturbed the API server, this takes
-    as long as the election of the controllers.
+    as long as the controllers' election of a leader.
     """
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:

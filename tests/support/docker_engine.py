@@ -64,7 +64,7 @@ class DockerEngine:
             _run(str(_SCRIPTS / "docker-down"))
 
     def stop(self) -> None:
-        """Stop the engine and all its containers."""
+        """Stop the engine and all its containers, if the engine is ours."""
         self._disturbed = True
         self.down()
 
@@ -98,7 +98,9 @@ class DockerEngine:
         return sorted(each["Names"][0].lstrip("/") if "Names" in each else each["Name"] for each in found)
 
     def clear(self, instance: str | None = "test") -> None:
-        """Remove all containers, networks, volumes and images of the service with this name; None: of all."""
+        """Remove all containers, networks, volumes and images of the service with this name; None: of all
+        services.
+        """
         mine = _of(instance)
         with self._api() as api:
             for container in api.containers(all=True, filters=mine):

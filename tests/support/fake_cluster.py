@@ -38,7 +38,9 @@ class FakeCluster:
         self.forbidden: set[str] = set()
         """Kinds of requests that are answered with 403, as in `asked`."""
         self.webhook: Callable[[Object], str] = lambda _: ""
-        """Called with each pod that is created or changed. It may change new pods. A text refuses the pod."""
+        """Called with each pod that is created or changed. It may change new pods. It returns why it refuses
+        the pod, or an empty string.
+        """
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change of an object, like a controller."""
         self.last_words: dict[str, str] = {}
@@ -81,7 +83,9 @@ class FakeCluster:
         self._publish("MODIFIED" if known else "ADDED", kind, self._objects[kind, name])
 
     def delete(self, *names: str, kind: str = "pods") -> None:
-        """Delete objects at once, without the service. Objects with finalizers are only marked as deleted."""
+        """Delete objects at once, as something other than the service does. Objects with finalizers are only
+        marked as deleted.
+        """
         for name in names:
             found = self._objects[kind, name]
             if found["metadata"].get("finalizers"):
@@ -233,7 +237,9 @@ class FakeCluster:
         return web.json_response(found)
 
     def end_pod(self, name: str) -> None:
-        """Delete a pod with a grace period. If it runs, it stays until its node has ended it."""
+        """Delete a pod with a grace period. If it runs, it stays until its node has ended it, unless
+        `ends_pods_at_once`.
+        """
         if "running" in self._state_of(name) and not self.ends_pods_at_once:
             self.mark_deleted(name)
         else:

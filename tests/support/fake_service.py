@@ -269,7 +269,7 @@ class Server:
         await self._server.stop(None)
 
     async def die_at_first_call(self) -> None:
-        """Wait for the first call, and die."""
+        """Wait for the first call, and stop the server."""
         while not self.service.requests:
             await asyncio.sleep(0.01)
         await self.die()
@@ -307,7 +307,9 @@ class ServerInThread:
         times: int = 1,
         after_effect: bool = False,
     ) -> None:
-        """Let the next calls with this type of request fail, before or after their effect."""
+        """Let the next calls with this type of request fail before their effect. With `after_effect`, which
+        is only for Train, they fail after it.
+        """
         failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times
 

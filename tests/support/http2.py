@@ -39,7 +39,9 @@ def reset_streams(address: str, count: int, path: str = "/training.TrainingServi
 def unread_calls(
     address: str, count: int, path: str, request: bytes, source: str = "127.0.0.1"
 ) -> Iterator[None]:
-    """During the block, keep calls open on a connection from `source`, and read no byte of any answer."""
+    """During the block, keep calls open on a connection from `source`, whose window of 0 bytes lets no byte
+    of any answer through.
+    """
     message = struct.pack(">BI", 0, len(request)) + request
     block = _call(path)
     with _connection(address, struct.pack(">HI", _INITIAL_WINDOW, 0), source) as connection:
@@ -50,7 +52,9 @@ def unread_calls(
 
 
 def call_with(address: str, path: str, headers: Iterable[tuple[bytes, bytes]], request: bytes = b"") -> bool:
-    """Make a call with exactly these headers. Return whether it was answered; False if it was only closed."""
+    """Make a call with exactly these headers. Return whether it was answered; False if the stream was reset
+    or the connection was closed.
+    """
     block = _call(path) + b"".join(b"\0" + _text(name) + _text(value) for name, value in headers)
     message = struct.pack(">BI", 0, len(request)) + request
     host, _, port = address.rpartition(":")

@@ -27,7 +27,9 @@ def spec(
     pod_options: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> JobSpec:
-    """Return a spec of one instance of algorithm "program", not yet resolved for a backend."""
+    """Return a spec that is not yet resolved for a backend. By default, it is one instance of algorithm
+    "program".
+    """
     sent = dict(parameters or {})
     trainers = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
     values: dict[str, Any] = {

@@ -1,8 +1,9 @@
 """A stand-in for Kueue's webhook and controllers on a fake cluster: it gates pods, admits and evicts groups.
 
 It follows kubernetes-sigs/kueue: pkg/controller/jobs/pod (pod_webhook.go, pod_controller.go), the order of
-steps of pkg/controller/jobframework/reconciler.go, and texts of pkg/controller/core/workload_controller.go. A
-quota is a number of pods for each LocalQueue, and groups are admitted in the order of their names.
+steps of pkg/controller/jobframework/reconciler.go, and the messages of
+pkg/controller/core/workload_controller.go. A quota is a number of pods for each LocalQueue, and groups are
+admitted in the order of their names.
 """
 
 import copy

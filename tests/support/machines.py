@@ -95,7 +95,7 @@ class FakeMachines:
 
 
 class ClusterMachines:
-    """Nodes in an API server, without kubelets. Their names and labels are those of this test alone."""
+    """Nodes in an API server, without kubelets. No other test uses their names and labels."""
 
     label = _LABEL
 

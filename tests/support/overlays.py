@@ -73,7 +73,9 @@ def with_components(folder: Path, overlay: str, *components: str) -> list[Manife
 
 
 def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Settings:
-    """Return the settings as in the service's pod: from the file and the variables of image and pod."""
+    """Return the settings as in the service's pod: from the file, and from the variables of the image and the
+    pod.
+    """
     for name in [*os.environ]:
         if name.startswith("TRAINING_SERVICE_"):
             patch.delenv(name)
@@ -81,7 +83,7 @@ def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyP
         patch.setenv(name, value)
     namespace = one(objects, "Deployment")["metadata"]["namespace"]
     for variable in container(objects)["env"]:
-        # Only the namespace refers to a field.
+        # Only one variable has no value: the namespace, which refers to a field of the pod.
         patch.setenv(variable["name"], variable.get("value", namespace))
     (config,) = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
     (folder / "config.toml").write_text(config["config.toml"])

@@ -37,7 +37,7 @@ _SELINUX_TYPES = {"", "container_t", "container_init_t", "container_kvm_t", "con
 
 
 def violations(spec: Part) -> list[str]:
-    """Return the fields of the pod's spec that are forbidden or missing; none if the pod conforms to the
+    """Return the fields of the pod's spec that are forbidden or missing; empty if the pod conforms to the
     standard.
     """
     found = [*_of_pod(spec)]

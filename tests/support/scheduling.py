@@ -28,7 +28,7 @@ RESOURCES = ("instances", "gpu")
 
 @dataclass
 class World:
-    """A pool, and the gangs that wait and run in it. Plans are carried out."""
+    """A pool, and the gangs that wait and run in it. Plans can be carried out in it."""
 
     flavors: tuple[Flavor, ...]
     queues: Mapping[str, Queue]

@@ -26,7 +26,7 @@ def check(manifest: Mapping[str, Any], version: str) -> None:
 @cache  # kubernetes_validate.validate reads the large files at every call
 def _validator(version: str, api: str, kind: str) -> Draft202012Validator:
     folder = _FOLDER / f"{version}{_SUFFIX}"
-    # File names have the first word of a group: rolebinding-rbac-v1.json is of rbac.authorization.k8s.io/v1.
+    # File names have the first word of a group: rolebinding-rbac-v1.json is for rbac.authorization.k8s.io/v1.
     group, _, of_group = api.rpartition("/")
     name = f"{kind}-{group.partition('.')[0]}-{of_group}" if group else f"{kind}-{of_group}"
     schema = json.loads((folder / f"{name.lower()}.json").read_text())

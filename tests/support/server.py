@@ -20,7 +20,9 @@ from training_service.client import TrainingClient
 
 COMMAND = str(Path(sys.executable).with_name("training-service"))
 FORKS: ForkServer | None = None
-"""The server that forks COMMAND; None: COMMAND is started. See the fixture `forked_services`."""
+"""The server that forks COMMAND; None: COMMAND is started as a new program. See the fixture
+`forked_services`.
+"""
 IMPORTED = (
     *DASHBOARD,
     "fsspec.implementations.local",
@@ -41,7 +43,9 @@ These are the modules that services import before they read their settings, the 
 import later, and the modules of trainctl.
 """
 PATIENCE = 90.0
-"""Seconds after which a service or job that is to end is stuck. At a load of 34, 2 s of CPU took 30 s."""
+"""Seconds after which a service or job that should end counts as stuck. At a load of 34, 2 s of CPU took 30
+s.
+"""
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG = f"""
 [algorithms.program]
@@ -77,7 +81,7 @@ class Server:
         return TrainingClient(self.address)
 
     def refused(self, *arguments: str) -> str:
-        """Start the service, which refuses to start, and return its log."""
+        """Try to start the service, which must refuse with exit code 2, and return its log."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         assert self._spawn(arguments).wait(timeout=PATIENCE) == 2
         return self.log.read_text()[begin:]

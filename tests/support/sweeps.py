@@ -29,7 +29,9 @@ class Trainer:
         self.service = service
         self.most_at_once = 0
         self.when: Callable[[str, bool], None] = lambda request, after_effect: None
-        """Called with the name of each request, after its effect."""
+        """Called with the name of each request before its effect, and for a submission again after its
+        effect.
+        """
         service.on_request = self._on_request
 
     @property

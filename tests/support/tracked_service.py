@@ -43,7 +43,9 @@ class Service:
         self.folder = folder
         self.world = FakeWorld()
         self.overtake_limit = 0
-        """The number of jobs that may overtake the first waiting job. 0: tests know which job is next."""
+        """The number of jobs that may overtake the first waiting job. It is 0, so that tests know which job
+        is next.
+        """
         self.pool: Callable[[], Pool] | None = None
         """The flavors and queues. None: one of each."""
         self.back_by = timedelta(0)
@@ -107,7 +109,9 @@ class Service:
             async for view in views:
                 if condition(view.job):
                     return view.job
-        raise AssertionError(f"job {job_id} ended otherwise: {await self.jobs.get(BUILT_IN, job_id)}")
+        raise AssertionError(
+            f"job {job_id} ended without meeting the condition: {await self.jobs.get(BUILT_IN, job_id)}"
+        )
 
     async def reaches(self, job_id: int, state: JobState) -> Job:
         return await self.until(job_id, lambda job: job.state is state)

@@ -37,7 +37,7 @@ def put(trees: ProjectTrees, files: Mapping[str, bytes]) -> str:
 
 
 def send(trees: ProjectTrees, tree: str, contents: object) -> TreeStatus:
-    """Upload these contents of a tree, each in one piece, and return the status of the tree."""
+    """Upload the contents of these files of a tree, each in one piece, and return the status of the tree."""
     upload = Upload(trees, tree)
     try:
         for content in contents:  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ def comes(
     for seen in client.watch(job):
         if condition(seen):
             return seen
-    raise AssertionError(f"job {job} ended otherwise: {client.status(job)}")
+    raise AssertionError(f"job {job} ended without meeting the condition: {client.status(job)}")
 
 
 def all_run(seen: pb.GetTrainingStatusResponse) -> bool:

@@ -48,7 +48,7 @@ class Browser:
         return answer.text
 
     async def post(self, path: str, fields: dict[str, Any], **headers: str) -> httpx.Response:
-        """Send a form of the page /login, unless the fields have another proof."""
+        """Send a form. If the fields have no proof, it gets the proof of this browser's session."""
         if "proof" not in fields:
             fields = {**fields, "proof": await self.proof()}
         return await self.client.post(path, data=fields, headers={"origin": self.url.rstrip("/"), **headers})

@@ -38,7 +38,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigurationFile:
-    """The file of a configuration, at which the service looks each time."""
+    """The file of a configuration, which the service checks each time."""
     without_pause = partial(live.Live, check_seconds=0)
     monkeypatch.setattr("training_service.catalog_opening.Live", without_pause)
     path = tmp_path / "my.toml"

@@ -4,7 +4,7 @@ Answers A (and PTR) for
     SERVICE.NAMESPACE.svc.DOMAIN            ClusterIP; of a headless Service, its endpoints
     HOSTNAME.SERVICE.NAMESPACE.svc.DOMAIN   the endpoint with that host name (or 10-1-2-3)
     10-1-2-3.NAMESPACE.pod.DOMAIN           10.1.2.3
-Other types of these names get NODATA, and all other names NXDOMAIN, since there is no server to forward to.
+Other types of these names get NODATA, and all other names NXDOMAIN, because there is no server to forward to.
 If the API is unreachable, the last known state is used.
 """
 
@@ -54,7 +54,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoints_of(found: dict[str, Any]) -> list[Endpoint]:
-    """Return each address once."""
+    """Return the endpoints in an object of the API, each address once."""
     by_ip = {}
     for subset in found.get("subsets") or []:
         for part, ready in (("notReadyAddresses", False), ("addresses", True)):

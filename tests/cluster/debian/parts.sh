@@ -59,7 +59,7 @@ serializeImagePulls: false
 failSwapOn: false
 oomScoreAdj: 0 # lowering it needs CAP_SYS_RESOURCE
 maxOpenFiles: $(ulimit -Hn)
-imageGCHighThresholdPercent: 100 # never, since loaded images cannot be pulled again
+imageGCHighThresholdPercent: 100 # never, because loaded images cannot be pulled again
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 YAML
 }
@@ -71,7 +71,7 @@ start() { # start PART, unless it runs
         namespaces)
             # Holds the mount namespace that all other parts share, so their mounts disappear with them. The
             # kubelet has /var/log/pods built in, so the cluster gets its own /var/log. Hollow nodes use /mnt,
-            # since the path of a socket is limited to 107 characters.
+            # because the path of a socket is limited to 107 characters.
             rm -f "$RUN/namespaces.ready"
             # shellcheck disable=SC2016 # the inner shell fills these in
             command=(unshare --mount --propagation slave -- sh -ec '

@@ -1,4 +1,4 @@
-"""Makes an image archive, as `docker save` does, without a Docker engine: a layer of each folder."""
+"""Makes an image archive, as `docker save` does, without a Docker engine: one layer for each folder."""
 
 import argparse
 import hashlib

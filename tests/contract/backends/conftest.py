@@ -39,7 +39,9 @@ def _kind_of(parameters: Mapping[str, object]) -> object:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start a cluster or an engine only for the tests that need it."""
+    """Mark the tests of a backend that needs a cluster or an engine, so that these are started only for such
+    tests.
+    """
     for item in items:
         called = getattr(item, "callspec", None)
         needs = _NEEDS.get(_kind_of(called.params)) if called else None

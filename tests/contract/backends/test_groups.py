@@ -101,7 +101,7 @@ async def test_a_failed_rank_is_restarted_beside_the_others(world: World) -> Non
     assert running.ranks[0].status.restarts == 0
     await world.open().launch(again)  # the instance exists: another launch, as after a crash, changes nothing
 
-    if not isinstance(world, FakeGroups):  # the test alone ends ranks of the fake backend
+    if not isinstance(world, FakeGroups):  # ranks of the fake backend end only if the test ends them
         await seen(backend, asked.group, lambda o: has_run_again(o) and o.first_failure is not None)
         assert await text_of(backend.logs(asked.group, 1)) == "up\nup\n"
     await backend.stop(asked.group, GRACE)

@@ -1,4 +1,4 @@
-"""The stores that have to fulfil the contract of Store."""
+"""The stores that must fulfil the contract of Store."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -16,7 +16,9 @@ from training_service.metrics.outside import Result, observed
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | None]:
-    """Start one server for all tests; None if Redis is not installed. Tests that need Redis then say so."""
+    """Start one server for all tests; None if Redis is not installed. Tests that need Redis are then skipped,
+    or fail on CI.
+    """
     if find_server() is None:
         yield None
         return

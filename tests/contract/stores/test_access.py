@@ -199,7 +199,7 @@ async def test_no_job_is_submitted_to_a_deleted_project(store: Store) -> None:
     # The answer to a repeated request is its job.
     again = await store.submit(spec(project="vision"), NOON, first, 100, project_must_be_stored=True)
     assert again.id == queued.id
-    # Projects of files are not stored.
+    # Projects that are declared in files are not stored.
     await store.submit(spec(project="speech"), NOON, None, 100)
 
 

@@ -214,7 +214,7 @@ async def test_changes_of_tokens_and_projects_have_an_event_each(store: Store) -
 
 async def test_changes_of_report_keys_have_an_event_each(store: Store) -> None:
     job = await store.submit(spec(), NOON, None, 100)
-    await store.update(job.admitted(NOON))  # the first key stays, since this attempt may use it
+    await store.update(job.admitted(NOON))  # the first key stays, because this attempt may use it
     await store.rotate_report_key(b"s" * 32, NOON, "ada", event=event(action="rotate_report_key"))
     for _ in range(2):
         await store.remove_report_key(1, NOON, event=event(target="report key 1"))

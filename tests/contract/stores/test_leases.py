@@ -18,7 +18,7 @@ SHORT = timedelta(milliseconds=50)
 
 
 async def won(store: Store, lifetime: timedelta = LONG) -> Term:
-    """Return a term, as soon as the lease is free."""
+    """Win the lease as soon as it is free, and return the term."""
     async with asyncio.timeout(5):
         while (term := await store.lead("me", lifetime)) is None:
             await asyncio.sleep(0.01)

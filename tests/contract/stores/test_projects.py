@@ -28,7 +28,7 @@ async def end(store: Store, job: Job) -> Job:
 async def ids(
     store: Store, *projects: str, limit: int = 100, before: int | None = None, **where: Any
 ) -> list[int]:
-    """Return the ids of the jobs of these projects, or of all if there are none."""
+    """Return the ids of the jobs of these projects; without projects, of all jobs."""
     states = frozenset(JobState(state) for state in where.pop("states", "").split())
     chosen = JobFilter(states=states, projects=frozenset(projects) if projects else None, **where)
     return [job.id for job in (await store.list_jobs(chosen, limit=limit, before=before)).jobs]

@@ -21,7 +21,7 @@ async def live(store: Store) -> Job:
 
 
 async def end(store: Store, job: Job) -> None:
-    """End a job for ever."""
+    """Let a job fail, without another attempt."""
     await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
 
 

@@ -40,7 +40,7 @@ CRASH = Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="
 
 @pytest.fixture
 def noted() -> list[AuditEvent]:
-    """The denials and reads."""
+    """The audit events of denials and reads."""
     return []
 
 
@@ -140,7 +140,7 @@ async def test_in_the_own_project_the_role_decides(jobs: Jobs, store: Store, sto
     for operation, right in RIGHTS.items():
         least = right.for_others if by == "bob" and right.for_others else right.least
         for role in ROLES:
-            # A separate job is deleted, since the other operations need their job.
+            # A separate job is deleted, because the other operations need their job.
             target = await ended_job(store, storage, "vision", by) if operation == "delete" else job_id
             error = await outcome(jobs, operation, caller_with(role), target)
             if role is not None and role >= least:

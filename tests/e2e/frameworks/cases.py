@@ -16,7 +16,9 @@ from training_service.client import TrainingClient
 ALGORITHMS = Path(__file__).parents[3] / "trainer_images" / "algorithms.toml"
 DATASET = "1"
 GOOD = 0.75
-"""A test accuracy that only a trained model has: the largest of the six classes is under a quarter."""
+"""A test accuracy that only a trained model has: less than a quarter of the questions are in the largest of
+the six classes.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def train(client: TrainingClient, case: Case, version: str) -> int:
 
 
 def check(client: TrainingClient, case: Case, job: int) -> float:
-    """Check that all processes of the job succeeded, and return the test accuracy."""
+    """Check that the job succeeded with a checkpoint and good accuracy. Return the test accuracy."""
     ended = client.status(job)
     text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert ended.status == pb.succeed, (ended.diagnosis, text)

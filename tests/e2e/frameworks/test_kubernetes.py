@@ -1,4 +1,4 @@
-"""Every framework trains for real in pods, through the service. They mount this machine's software."""
+"""Every framework trains for real in pods, through the service. The pods mount this machine's software."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -29,7 +29,7 @@ step = SGD.step
 SGD.step = lambda *given, **named: (time.sleep(0.1), step(*given, **named))[1]
 runpy.run_module("pytorch_questions.train", run_name="__main__")
 """
-"""A training run that leaves the processors to those for which it waits."""
+"""A training run that sleeps in each step, so that other processes get the processors."""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
 GRACE = 12
 INSTANCE = "test-preempting"
@@ -64,7 +64,9 @@ def first_trains(client: TrainingClient, version: str) -> int:
 
 
 def stops_for_another(client: TrainingClient, job: int) -> None:
-    """Let a job of a higher priority stop the training, and another one a job that ignores the notice."""
+    """Let a job of a higher priority stop the training. Then let another one stop a job that ignores the
+    notice.
+    """
     deaf = client.submit("deaf", DATASET, "v1", priority="low")
     assert next(iter(client.logs(deaf, rank=0, follow=True))).text == "up\n"
     urgent = client.submit("urgent", DATASET, "v1", instances=2, priority="high")
@@ -74,14 +76,14 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert stopped.progress.step - 1 <= saved, "at most one step is lost"
     assert client.wait(urgent, timeout=100).status == pb.succeed
     comes(client, job, lambda found: found.attempt == 2)
-    # The training begins anew while the grace of the other job passes.
+    # The training starts again during the grace period of the other job.
     another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
     comes(client, deaf, lambda found: found.preemptions == 1)
-    # Shown by the time: a cluster may remove a killed pod before it reports the exit code.
+    # The time shows the kill: a cluster may remove a killed pod before it reports the exit code.
     assert time.monotonic() > asked_at + GRACE - 1, (
-        "it has ignored the notice, and was killed after the grace"
+        "it has ignored the notice, and was killed after the grace period"
     )
-    client.cancel(deaf)  # while the job waits: otherwise it would take its whole grace again
+    client.cancel(deaf)  # while the job waits: otherwise it would use its whole grace period
     assert client.wait(another, timeout=100).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
@@ -89,7 +91,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
 def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
     """Wait until the job trains in this attempt. Return the step from which it continues."""
     again = comes(client, job, lambda found: found.attempt == attempt and found.progress.step > 0)
-    assert again.max_attempts == attempt, "none of those before counts"
+    assert again.max_attempts == attempt, "no earlier attempt counts"
     assert not any(move.HasField("diagnosis") for move in again.moves)
     log = "".join(piece.text for piece in client.logs(job, attempt=attempt))
     resumed = re.search(r"resuming from step (\d+)", log)

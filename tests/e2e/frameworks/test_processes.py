@@ -26,7 +26,9 @@ AS_PROCESSES = (
 
 @pytest.fixture
 def version(server: Server, forked_python: ForkedPython) -> str:
-    """The data of all trainings, whose processes of PyTorch are forked. Their torchrun does not notice."""
+    """The version of the data. The PyTorch processes of the trainings are forked, which torchrun does not
+    notice.
+    """
     write_config(server, forked_python)
     return prepare_questions(server.folder / "storage")
 
@@ -38,7 +40,7 @@ def write_config(server: Server, forked_python: ForkedPython, more: str = "") ->
 
 
 def fork_torchrun(server: Server) -> None:
-    """Fork torchrun, too. If it is killed, the processes that it has started are left."""
+    """Fork torchrun, too. If it is killed, the processes that it has started continue to run."""
     torchrun = server.folder / "bin" / "torchrun"
     torchrun.parent.mkdir()
     torchrun.write_text('#!/bin/sh\nexec python -m torch.distributed.run "$@"\n')

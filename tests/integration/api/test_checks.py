@@ -1,4 +1,4 @@
-"""Checks of parameters by programs take turns by the address of the caller."""
+"""Programs that check parameters run in turn for the addresses of callers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ async def seen(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def relay(address: str, source: str) -> AsyncIterator[str]:
-    """An address that forwards connections to another, from a chosen host."""
+    """Yield an address that forwards connections to `address`, from the address `source`."""
     passing: list[asyncio.Task[None]] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

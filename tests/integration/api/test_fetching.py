@@ -62,7 +62,7 @@ async def test_messages_are_small_enough_for_every_client(untracked: Service) ->
     call = fetch(untracked, untracked.tokens.issue(job.id, 1))
     sizes = [len(message.content) async for message in call]
     assert sum(sizes) > len(LARGE["large"])
-    assert max(sizes) <= 2 << 20  # by default, clients of gRPC take 4 MiB
+    assert max(sizes) <= 2 << 20  # by default, clients of gRPC accept messages of at most 4 MiB
 
 
 async def test_only_the_token_of_the_live_attempt_fetches(untracked: Service) -> None:

@@ -68,7 +68,7 @@ async def test_a_call_beyond_the_rate_is_refused_before_it_is_parsed(serve: Serv
 
 @pytest.fixture
 async def closed(serve: Serve) -> Service:
-    """A service that asks for tokens, and checks few invalid ones."""
+    """A service that asks for tokens, and accepts only a few tries with invalid ones."""
     limits = {"failed_token_rate": SLOW, "failed_token_burst": 5, "read_rate": SLOW, "read_burst": 3}
     return await serve(tracked=False, auth={"loopback": "token"}, limits=limits)
 
@@ -93,7 +93,7 @@ async def test_invalid_tokens_are_bounded_and_do_not_lock_out_known_callers(clos
     assert guesses == [grpc.StatusCode.UNAUTHENTICATED] * 5 + [EXHAUSTED] * 3
     assert await whoami(closed, new) is EXHAUSTED, "it looks like one more guess"
     assert await whoami(closed, alice) is grpc.StatusCode.OK
-    await entry.project("vision")  # after a change, nothing that was remembered of a token counts
+    await entry.project("vision")  # after a change, remembered tokens are checked again
     assert await whoami(closed, alice) is grpc.StatusCode.OK
     assert await whoami(closed, entry.operator) is grpc.StatusCode.OK
     assert refused(closed, "limits.failed_token_rate") == 4

@@ -1,4 +1,4 @@
-"""Lists of jobs and large statuses take memory until their clients have read them, which is bounded."""
+"""Lists of jobs and large statuses take a bounded amount of memory until their clients have read them."""
 
 import asyncio
 from typing import Any
@@ -59,7 +59,7 @@ async def test_the_number_of_unread_lists_is_bounded(serve: Serve) -> None:
     with unread_calls(service.address, 40, LIST, b""):
         while service.store.lists < servicer._LISTS_OF_ONE:
             await asyncio.sleep(0.01)
-        for _ in range(20):  # calls after all others have been accepted
+        for _ in range(20):  # these calls are answered after the server has accepted all others
             await service.status(1)
         assert service.store.lists == servicer._LISTS_OF_ONE
 

@@ -165,7 +165,7 @@ class Matrix:
     async def answer(
         self, rpc: str, project: str, sent: Sent, *, exists: bool = True
     ) -> tuple[grpc.StatusCode, str]:
-        """The caller's answer to a request about the project, or about one that does not exist."""
+        """Return the answer to the caller's request about the project, or about one that does not exist."""
         stub, request = STUBS[rpc]
         fields = await self.fields(rpc, project, exists=exists)
         name = project if exists else f"{project}-2"

@@ -26,7 +26,7 @@ async def service(serve: Serve) -> Service:
 
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Iterator[Become]:
-    """Make all calls from now on come from this caller, as authentication will."""
+    """A function that makes all further calls come from a caller, as authentication does."""
 
     def become(caller: Caller) -> None:
         monkeypatch.setattr(authenticator, "BUILT_IN", caller)

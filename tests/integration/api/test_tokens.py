@@ -85,7 +85,7 @@ async def test_a_token_far_beyond_the_limits_of_metadata_is_refused(service: Ser
 
 
 async def test_unknown_and_foreign_tokens_get_the_same_answer(service: Service, entry: Entry) -> None:
-    """With the id of a token of this service, but another secret, and the other way round."""
+    """Also tried: the id of a token of this service with another secret."""
     made = (await entry.token("alice")).text
     forged = UNKNOWN.replace(UNKNOWN[4:12], made[4:12], 1)
     answers = {await listed(service, bearer(text)) for text in (UNKNOWN, forged, "nonsense")}

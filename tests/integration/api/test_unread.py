@@ -144,7 +144,7 @@ async def test_unread_calls_are_ended_and_freed_if_others_wait(
     job_id = await large_log(narrow)
     request = pb.GetTrainingLogsRequest(job_id=job_id).SerializeToString()
     with unread(narrow, "GetTrainingLogs", request, 20):
-        await calls_of_grpc(2)  # no other call wants a place of these
+        await calls_of_grpc(2)  # no other call waits for the places of these calls
         assert await text(narrow, job_id) == LOG
     await calls_of_grpc(0)
 

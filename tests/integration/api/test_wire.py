@@ -89,7 +89,7 @@ def message_classes() -> Mapping[str, Any]:
 
 
 def add_field(message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: str) -> None:
-    """A row of the table."""
+    """Add the field of a row of the table."""
     scalars = {"int32": Field.TYPE_INT32, "string": Field.TYPE_STRING}
     field = message.field.add(name=name, number=number, label=Field.LABEL_OPTIONAL, json_name=name)
     if kind in scalars:
@@ -236,15 +236,15 @@ async def test_unknown_fields_are_ignored(untracked: Service) -> None:
 
 
 def admitted(job: Job) -> Job:
-    """The job at its launch."""
+    """Return the job as it is launched."""
     return job.admitted(utc_now())
 
 
 def running(job: Job) -> Job:
-    """The job from now on."""
+    """Return the job as it starts to run."""
     return job.running(utc_now())
 
 
 def ended(job: Job, state: JobState) -> Job:
-    """The job after it has ended in this way."""
+    """Return the job after it has ended in this state."""
     return job.ended(Ending(state, utc_now()), utc_now())

@@ -8,7 +8,7 @@ from tests.support.docker_engine import DockerEngine
 
 def test_an_engine_comes_up_without_the_objects_of_a_killed_run(docker_engine: DockerEngine) -> None:
     if not docker_engine.is_ours:
-        pytest.skip("this engine is not the tests' own, which may not clear it")
+        pytest.skip("the tests did not start this Docker engine, so they must not clear it")
     label = "app.kubernetes.io/instance=of-a-killed-run"
     docker_engine.docker("create", "--network", "host", "--label", label, PROGRAM_IMAGE)
     docker_engine.docker("network", "create", "--label", label, "left-network")

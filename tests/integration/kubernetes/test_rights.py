@@ -1,4 +1,4 @@
-"""The deployed Role: the backend needs each of its rights and no other, and it allows nothing else."""
+"""The deployed Role: the backend needs each of its rights and no others, and the Role allows nothing else."""
 
 import asyncio
 import json

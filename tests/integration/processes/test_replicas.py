@@ -105,7 +105,7 @@ async def test_two_concurrent_launches_make_one_group(
     await groups_of(one)
     await groups_of(other)
     await one.launch(job(instances=2))
-    monkeypatch.setattr(other._folders, "find", lambda group: None)  # as after a look just before
+    monkeypatch.setattr(other._folders, "find", lambda group: None)  # as if it had looked just before
     await other.launch(job(instances=2))
     for rank in range(2):
         await printed(one, job().group, rank)

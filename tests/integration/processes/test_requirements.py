@@ -1,4 +1,6 @@
-"""Python environments of programs: made once, whole, shared by equal files, and removed when unused."""
+"""Python environments of programs: made completely and only once, shared by equal files, and removed when
+unused.
+"""
 
 import asyncio
 import fcntl

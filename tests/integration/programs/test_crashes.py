@@ -23,12 +23,14 @@ CHANGING = ("rename", "unlink", "rmdir", "mkdir", "link", "write", "fsync", "ftr
 
 
 class Killed(BaseException):
-    """The process is dead from here on: cleaning up changes nothing any longer."""
+    """The process is dead from here on: its clean-up changes nothing any more."""
 
 
 @contextmanager
 def killed_before(number: int) -> Iterator[Callable[[], bool]]:
-    """Let every call that changes the disk fail from this one on. Yields whether any call failed."""
+    """Let calls that change the disk fail, from this one on. Yield a function that returns whether any call
+    failed.
+    """
     calls = count()
     dead = [False]
 
@@ -91,6 +93,6 @@ def test_a_kill_at_any_moment_leaves_no_broken_tree(tmp_path: Path) -> None:
             with suppress(Killed):
                 story(trees)
             if not was_killed():
-                assert number > 40, "the story has so many moments"
+                assert number > 40, "the story changes the disk more than 40 times"
                 return
         check(TreeStore(folder / "programs").of("vision"), folder)

@@ -28,7 +28,7 @@ def server(redis_server: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def answer_seconds() -> float:
-    """The time limit of calls: as in services, since a busy machine may take a second."""
+    """The time limit of calls: as in services, because a busy machine may take a second."""
     return 5.0
 
 

@@ -67,7 +67,7 @@ async def test_calls_fail_in_time_and_work_again_afterwards(
     assert (await store.update(job.admitted(NOON))).state is JobState.LAUNCHING
 
 
-@pytest.mark.parametrize("answer_seconds", [20.0])  # here every call is to succeed, also on a busy machine
+@pytest.mark.parametrize("answer_seconds", [20.0])  # here every call must succeed, also on a busy machine
 async def test_a_server_that_was_killed_has_every_acknowledged_job(
     server: RedisServer, connect: Open
 ) -> None:

@@ -77,7 +77,7 @@ async def test_concurrent_submissions_get_different_ids(server: RedisServer, con
 
 
 async def test_an_operator_sees_the_lists(server: RedisServer, connect: Open) -> None:
-    """The commands in docs/redis.md."""
+    """The test uses the commands of docs/redis.md."""
     store = await connect()
     jobs = [await store.submit(spec(instances=2), NOON, RequestKey(f"k{n}", b"d"), 10) for n in range(4)]
     await store.update(jobs[0].admitted(NOON))

@@ -36,7 +36,7 @@ class Kills:
 
 
 def found_in(database: Path) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """The changes in a file, and the audit events."""
+    """Return the changes in a file, and the audit events."""
     with closing(sqlite3.connect(database)) as db:
         changes = {("submit", f"job {job_id}") for (job_id,) in db.execute("SELECT id FROM jobs")}
         cancelled = "SELECT id FROM jobs WHERE state = 'cancelled'"

@@ -56,7 +56,7 @@ async def test_writes_are_done_in_order_of_arrival(
 
 
 class Commits:
-    """Counts the transactions of a writer; its Rows."""
+    """Counts the transactions of a writer, as its `Rows`."""
 
     number = 0
 

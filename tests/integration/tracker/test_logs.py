@@ -85,7 +85,7 @@ async def test_unavailable_storage_does_not_delay_the_end_and_loses_nothing(
     away = Away(monkeypatch)
     ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
     reader = LogReader(service.store, service.backend, service.archive)
-    assert await text(reader, ended) == "hello\n", "it is still with its machine"
+    assert await text(reader, ended) == "hello\n", "the log is still on its machine"
     away.back()
     await look(service)
     assert service.world.stopped == {}

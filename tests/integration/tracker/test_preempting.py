@@ -50,7 +50,8 @@ def moves(job: Job) -> list[str]:
 def hold_stops(
     service: Service, monkeypatch: pytest.MonkeyPatch, *, before: bool = True, of: int | None = None
 ) -> tuple[asyncio.Event, asyncio.Event]:
-    """Let each stop of a group wait for an event, before it or after. Return "has begun" and "may go on".
+    """Let each stop of a group wait for an event, before or after it takes effect. Return the events "has
+    begun" and "may go on".
 
     `of` is the only job whose groups wait; None: those of all jobs.
     """
@@ -153,7 +154,7 @@ async def test_the_next_leader_keeps_what_was_freed_for_the_job(
 async def test_the_next_leader_keeps_what_an_ended_victim_has_freed_for_the_job(
     service: Service, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """Without the claim, the job of the other queue would start, since no job of that queue runs."""
+    """Without the claim, the job of the other queue would start, because no job of that queue runs."""
     flavor = Flavor(name="default", capacity={"instances": 6})
     queues = (
         Queue(name="default", preemption=PreemptionRules(by_priority=True)),

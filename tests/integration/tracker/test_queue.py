@@ -102,7 +102,7 @@ async def test_after_the_capacity_has_shrunk_what_runs_goes_on_and_nothing_start
     started = (await service.view(waiting.id)).job.history[1].at
     first = (await service.view(running[0].id)).job
     assert first.finished_at is not None
-    assert started >= first.finished_at, "beside both, there was no room any more"
+    assert started >= first.finished_at, "beside both, there was not enough capacity"
     assert (await service.view(running[1].id)).job.attempt == 1
     assert [group.job_id for group in service.world.launches] == [1, 2, 3, 4]
 

@@ -26,7 +26,7 @@ ONCE = RetryPolicy(max_attempts=1)
 
 @pytest.fixture(autouse=True)
 async def often(service: Service) -> None:
-    """A size may change at once."""
+    """Let the sizes of jobs change at once."""
     flavor = Flavor(name="default", capacity={"instances": 4})
     queue = Queue(name="default", preemption=PreemptionRules(resize_period=0.001))
     service.pool = lambda: ((flavor,), {"default": queue})

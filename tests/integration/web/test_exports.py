@@ -1,4 +1,4 @@
-"""Ways out: series as a table, and as files for TensorBoard."""
+"""Exports: series as a table, and as files for TensorBoard."""
 
 import io
 import zipfile

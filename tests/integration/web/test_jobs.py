@@ -125,7 +125,8 @@ async def test_a_list_that_is_shown_already_is_not_sent_again(site: Site, browse
     [live] = re.findall(r'sse-connect="([^"]+)"', await browser.page("/jobs"))
     async with browser.events(live.replace("&amp;", "&")) as events:
         await site.service.train()
-        assert ids((await anext(events))[1])[0] == 6  # alone, unless it came before the first version
+        # It is the only row, unless the job was submitted before the first event.
+        assert ids((await anext(events))[1])[0] == 6
         await site.service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=6))
         name, text = await anext(events)
         assert (name, ids(text)) == ("changes", [6])

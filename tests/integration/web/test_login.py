@@ -43,7 +43,7 @@ async def test_no_script_and_no_other_site_gets_the_cookie(closed: Site) -> None
 TOKENS = {"none": "", "short": "x", "unknown": tokens.new_token().text, "two lines": "a\r\nb", "accent": "é"}
 
 
-# The parameters have ids, since a random id would make a different test in each process.
+# The parameters have ids, because a random id would make a different test in each process.
 @pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
 async def test_a_wrong_token_is_refused_and_noted(closed: Site, token: str) -> None:
     browser = closed.browser()

@@ -13,7 +13,7 @@ from tests.support.web_site import Visit
 
 @pytest.fixture
 def opener(tmp_path: Path) -> Iterator[RedisOpener]:
-    """Opens one store in Redis for each replica."""
+    """Opens the same store in Redis for each replica."""
     server = server_or_skip(tmp_path / "redis")
     server.start()
     yield RedisOpener(server)

@@ -1,4 +1,6 @@
-"""Sweeps, what queues hold, the people at machines, and the service as its operators see it."""
+"""Sweeps, running jobs and the history of queues, the users of machines, and the service as its operators see
+it.
+"""
 
 import asyncio
 import json
@@ -42,7 +44,7 @@ async def test_running_jobs_are_lanes_and_machines_name_their_people(tracked: Si
     running = await tracked.service.train({"RUN_SECONDS": "forever"}, name="holder")
     await tracked.service.seen(running, pb.running)
     async with asyncio.timeout(30):
-        # The shown queue may be a moment old.
+        # The page may show the queue of a moment ago.
         while 'class="running"' not in (text := await browser.page("/queue")):
             await asyncio.sleep(0.1)
     assert f"{running} holder</a>" in text

@@ -82,7 +82,7 @@ class Group:
 
 @dataclass(slots=True)
 class World:
-    """All groups of this process, of all toy backends."""
+    """The groups of the toy backends that share this world."""
 
     live: dict[GroupRef, Group] = field(default_factory=dict)
     stopped: dict[GroupRef, Group] = field(default_factory=dict)

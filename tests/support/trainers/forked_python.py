@@ -1,8 +1,9 @@
-"""A program `python` for the groups of a service, whose processes are forked with PyTorch imported.
+"""A program `python` for the groups of a service. Its processes are forked from one that has imported
+PyTorch.
 
-The service starts it, watches it and stops it as any other program. A process of a fork server does its work.
-The program passes signals on to this process, and ends with its exit code. If the program is killed, the
-process is killed, too.
+The service starts it, watches it and stops it as any other program. A process of a fork server does the work.
+The program passes SIGTERM and SIGINT on to this process, and ends with its exit code. If the program is
+killed, the process is killed, too.
 """
 
 import json

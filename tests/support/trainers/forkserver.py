@@ -1,4 +1,4 @@
-"""Starts Python programs as fast as a fork, since large modules such as PyTorch are already imported.
+"""Starts Python programs as fast as a fork, because large modules such as PyTorch are already imported.
 
 python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
 
@@ -6,7 +6,8 @@ These modules are imported, and these functions called. Each message at the desc
 as JSON. An order to start comes with the descriptors for standard output and error, and is answered with the
 pid. An order to reap a process that has ended is answered with its exit code (-N for signal N).
 
-This module imports nothing of ours: it is the `__main__` that a program finds until it replaces it.
+This module imports nothing of ours: it is the module `__main__` of a forked program until the program
+replaces it.
 """
 
 import ctypes
@@ -79,7 +80,7 @@ class ForkServer:
     def start_with(
         self, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
     ) -> "Forked":
-        """Start a program in this folder with these descriptors as its output."""
+        """Start a program in the current folder, with these descriptors as its output."""
         order = {"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(environment)}
         return Forked(self, self.fork(order, stdout, stderr), [sys.executable, *arguments])
 
@@ -105,7 +106,7 @@ class ForkServer:
 
 
 class Forked(subprocess.Popen[str]):
-    """A process of a fork server. It has the methods of a process of our own."""
+    """A process of a fork server, with the methods of subprocess.Popen."""
 
     def __init__(
         self,
@@ -239,7 +240,7 @@ def prepare(imported: Sequence[str]) -> None:
             getattr(found, function)()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
     gc.collect()
-    gc.freeze()  # a garbage collection in a process would copy all shared memory
+    gc.freeze()  # a garbage collection in a forked process would copy all shared memory
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def saving(folder: Path, attempt: int, **kill: str) -> dict[str, str]:
 def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
     """Check that a group resumed from the last checkpoint of the killed group, and had the same losses.
 
-    Both arguments are the ends of rank 0. Both groups take the steps after the checkpoint, up to the end of
-    an epoch.
+    `killed` and `resumed` are the ends of rank 0. Both groups take the steps after the checkpoint, up to the
+    end of an epoch.
     """
     last = (killed_at - 1) // EVERY * EVERY
     assert f"resuming from step {last}, saved by attempt 1\n" in resumed.stdout

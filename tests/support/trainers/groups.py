@@ -1,5 +1,5 @@
-"""Groups of processes that are forked from one process with PyTorch, since the import of PyTorch takes
-longest.
+"""Groups of processes that are forked from one process with PyTorch, because importing PyTorch takes the most
+time.
 
 python -m tests.support.trainers.groups PROGRAM SIZE...
 

@@ -42,9 +42,9 @@ class Trained(NamedTuple):
 class Launcher:
     """Starts processes of `python` with `folder` as their home. At the end, it ends those that still run.
 
-    With fork servers, processes whose environment allows it are forked, since the import of PyTorch takes
-    longer than most of them run. Neighbouring ranks are forked by different servers, so that the order of
-    sets differs between ranks.
+    With fork servers, processes whose environment allows it are forked, because importing PyTorch takes
+    longer than most of them run. Neighbouring ranks are forked by different servers, so that sets have
+    different orders in them.
     """
 
     def __init__(self, folder: Path, python: str = sys.executable, forks: Sequence[ForkServer] = ()) -> None:
@@ -125,7 +125,8 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
 
     A process that does not end in time is aborted, so that it writes the stack of each of its threads.
 
-    `communicate` would bypass the buffers, and lose lines that a fast process wrote ahead of its reader.
+    This function does not use `communicate`, which would bypass the buffers, and lose lines that a fast
+    process wrote ahead of its reader.
     """
     assert process.stdout
     assert process.stderr

@@ -51,7 +51,7 @@ class Network:
         self._updates = updates
         self._chance = random.Random(seed)
         self._links: defaultdict[tuple[int, int], deque[Message | None]] = defaultdict(deque)
-        """Messages by sender and receiver; None is the loss of the sender."""
+        """Messages by sender and receiver; None reports the loss of the sender."""
         self.dead: set[int] = set()
         self.delivered = 0
         self.servers: dict[int, RecordingServer] = {}
@@ -90,8 +90,8 @@ class Network:
     def run(self, kill: dict[int, int] | None = None) -> Tensor:
         """Deliver messages until the leader has finished, and return the weights.
 
-        `kill` has the ranks to end, by the number of messages that are delivered before their end. Raises
-        GroupError.
+        The keys of `kill` are numbers of delivered messages, and its values the ranks that are killed at that
+        moment. Raises GroupError.
         """
         while not (leader := self._leader()).has_finished:
             if (rank := (kill or {}).get(self.delivered)) is not None:
@@ -106,7 +106,7 @@ class Network:
     def order(self) -> list[int]:
         """Return the order in which the leader has taken gradients.
 
-        Check that the other servers have the same order.
+        Check that each other server has taken gradients in the same order, perhaps fewer of them.
         """
         leader = self._rank_of(self._leader())
         order = self.servers[leader].order

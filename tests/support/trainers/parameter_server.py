@@ -40,7 +40,7 @@ def loss_on(model: nn.Module, batch: Tensor) -> Tensor:
 
 
 def batch_of(worker: int, number: int) -> Tensor:
-    """Return the batch of a worker with this number, which counts from 0."""
+    """Return the batch `number` of a worker. Its batches are numbered from 0."""
     chance = torch.Generator().manual_seed(1000 * worker + number)
     return torch.randn(SHARE, 5, generator=chance, dtype=torch.float64)
 

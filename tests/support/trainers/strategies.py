@@ -78,7 +78,7 @@ EXACT: dict[int, dict[str, dict[str, str]]] = {
     },
     8: {"pipeline x data x tensor": {**PIPELINE, **TENSOR}},
 }
-"""Strategies that differ from one process only in the order of sums."""
+"""Strategies whose computation differs from that of one process only in the order of sums."""
 
 RATE = {"DROPOUT": "0.2"}
 DROPPED: dict[int, dict[str, dict[str, str]]] = {
@@ -125,7 +125,7 @@ ROUNDED: dict[int, dict[str, dict[str, str]]] = {
         "gradients in bf16": {"GRADIENT_COMPRESSION": "bf16"},
     }
 }
-"""Strategies that round on purpose."""
+"""Strategies that compute or send with less precision."""
 
 LOSSY: dict[int, dict[str, dict[str, str]]] = {2: {"powersgd": {"GRADIENT_COMPRESSION": "powersgd"}}}
 """Strategies that omit information, but still learn."""

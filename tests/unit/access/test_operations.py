@@ -40,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def noted() -> list[AuditEvent]:
-    """The denials."""
+    """The audit events of denials."""
     return []
 
 

@@ -63,7 +63,7 @@ async def test_changes_of_a_file_are_events(store: Store) -> None:
     await projects.load()
     await projects.declare(lambda: declared[0], "auth.projects_file /etc/projects.toml")
     await projects.load()
-    assert noted == [], "neither the start nor another look"
+    assert noted == [], "neither the start nor loading again is noted"
     declared[0] = {
         "vision": replace(vision, members={"alice": Role.VIEWER}),
         "new": Project(name="new"),

@@ -30,7 +30,7 @@ async def keys(store: SqliteStore) -> ReportKeys:
 
 @pytest.fixture
 def noted() -> list[AuditEvent]:
-    """The denials."""
+    """The audit events of denials."""
     return []
 
 

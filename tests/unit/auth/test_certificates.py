@@ -48,7 +48,7 @@ def test_a_certificate_without_a_usable_name_is_refused(pem: bytes, context: dic
     "uri", ["spiffe://example.org/root\0.evil", "spiffe://example.org/root\n", "https://x"]
 )
 def test_the_beginning_of_a_spiffe_id_is_not_a_name(authority: Authority, uri: str) -> None:
-    """GRPC gives the part before a NUL."""
+    """Only the part before a NUL byte arrives from gRPC."""
     other = authority.issue(uri).certificate
     with pytest.raises(NotAllowed, match="has characters that are not printable ASCII"):
         of(other, peer_spiffe_id=b"spiffe://example.org/root", x509_subject=b"CN=a")

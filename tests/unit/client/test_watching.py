@@ -1,4 +1,4 @@
-"""A watch survives the loss of its connection, since the service may restart during a job."""
+"""A watch survives the loss of its connection, because the service may restart during a job."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def test_what_is_not_printable_is_escaped() -> None:
 
 @pytest.mark.parametrize("around", ["{}", "Bearer {}", "{}\n", "{0} {0}", "x" * 40 + "{}"])
 def test_a_quoted_text_has_no_secret_of_a_token(around: str) -> None:
-    """A caller may have put it into a wrong field, and messages are logged."""
+    """A caller may have put the token into a wrong field, and messages are logged."""
     token = new_token()
     shown = quoted(around.format(token.text))
     assert not any(token.text[13:][start : start + 6] in shown for start in range(38))

@@ -23,7 +23,7 @@ class Row:
         await settled()
 
     async def end(self, caller: str) -> None:
-        """Return one turn of this caller."""
+        """End one turn of this caller."""
         self.turns.give(caller)
         await settled()
 
@@ -43,7 +43,7 @@ RowFor = Callable[[int, int], Row]
 
 @pytest.fixture
 async def row_for() -> AsyncIterator[RowFor]:
-    """Makes rows, and cancels the calls that wait in the end."""
+    """A function that makes rows. At the end, calls that still wait are cancelled."""
     rows: list[Row] = []
 
     def made(at_once: int, for_one: int) -> Row:

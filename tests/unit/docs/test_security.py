@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="there is no
 
 
 def ran(folder: Path, start: str) -> None:
-    """Run the commands of the block that has this text, except the service."""
+    """Run the commands of the block that has this text, up to the first `serve` or `kubectl`."""
     [block] = [block for block in BLOCKS if start in block]
     commands = re.split("^(?:training-service serve|kubectl)", block, flags=re.MULTILINE)[0]
     commands = commands.replace("rsa:3072", "rsa:2048")  # faster

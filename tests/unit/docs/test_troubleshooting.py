@@ -15,7 +15,7 @@ FIELD = re.compile(r"\{[^{}]*\}|%[.\d]*[sdrg]")
 
 
 def quoted() -> list[str]:
-    """Return every message in the first columns of the tables after the introduction."""
+    """Return the messages of this project in the tables after the introduction."""
     rows = PAGE.partition("## The service does not start")[2].splitlines()
     columns = [line.split("|") for line in rows if line.startswith("| ")]
     cells = {row[1] if "`" in row[1] and " " in row[1].strip() else row[2] for row in columns}

@@ -1,4 +1,4 @@
-"""Logs are followed for reports: a bounded number at a time, in turns, and no job that reports by calls."""
+"""Logs are followed for reports: in turns, a few at a time, but not for jobs that report by calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -22,7 +22,7 @@ from tests.support.jobs import NOON, spec
 
 
 class CountedBackend(FakeBackend):
-    """Counts open logs, now and at most."""
+    """Counts the logs that are open, and the most that were open at once."""
 
     reading = 0
     most = 0

@@ -161,7 +161,7 @@ def test_a_preempted_job_stops_no_others() -> None:
     world.submit(gang(2, priority=100))
     assert world.turn().preempted == ()
     world.submit(gang(3, priority=50))
-    assert stopped(world.turn()) == [1], "one behind it may"
+    assert stopped(world.turn()) == [1], "a job behind it may stop others"
 
 
 def test_nothing_is_stopped_while_nothing_may_start() -> None:
@@ -272,7 +272,7 @@ def test_a_job_on_another_flavor_counts_if_the_queue_runs_as_many_as_it_may() ->
         run = world.running[job_id]
         world.running[job_id] = replace(run, allocation=replace(run.allocation, flavor="full"))
     world.submit(gang(3, count=2, priority=1))
-    assert stopped(world.turn()) == [1], "then it starts on the other flavor"
+    assert stopped(world.turn()) == [1], "after that, job 3 starts on the other flavor"
 
 
 def test_freed_capacity_is_kept_for_the_job_although_others_go_before_it() -> None:
@@ -387,7 +387,7 @@ def _check_capacity(world: World, seed: int) -> None:
 
 @pytest.mark.parametrize("unlucky", [0, 8])
 def test_with_many_queues_each_has_its_turn(unlucky: int) -> None:
-    """This holds even if the first queues can take nothing back, since protected jobs hold their quota."""
+    """This holds even if the first queues can take nothing back, because protected jobs hold their quota."""
     flavors = [Flavor(name=name, capacity={"instances": 20}) for name in ("held", "lent")]
     queues = [queue("free"), queue("kept", max_preemptions=0)]
     for number in range(20):

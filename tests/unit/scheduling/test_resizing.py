@@ -71,7 +71,7 @@ def test_its_size_changes_only_after_the_period(rules: dict[str, Any], after: fl
     world.running[1] = replace(run, started_at=NOW - after + 1)
     decided = world.turn()
     assert decided.preempted == ()
-    assert decided.next_at == pytest.approx(NOW + 1), "then it may"
+    assert decided.next_at == pytest.approx(NOW + 1), "then it may grow"
     world.now += 1
     assert [each.why for each in world.turn().preempted] == [GROW]
 

@@ -64,7 +64,7 @@ class Cluster:
         self.lead()
 
     def lead(self) -> None:
-        """Begin as a new leader, who has nothing in memory."""
+        """Begin as a new leader, which has nothing in memory."""
         self.board = Board(lambda: _POOL, half_life=100.0)
         self.notes = NoteKeeper(self.store, None)
         self.admitting = Admitting(

@@ -107,7 +107,7 @@ def modules_of(entry: str) -> set[str]:
 
 
 def names_in(module: str) -> Iterator[str]:
-    """Return the variables that a module reads or sets, and the texts that it passes to functions."""
+    """Yield the variables that a module uses. A name in capitals that a function gets first counts too."""
     for node in executed(tree_of(module)):
         match node:
             case ast.Call(func=function, args=[first, *_]) if isinstance(function, ast.Name) or is_reader(
@@ -160,7 +160,7 @@ def test_all_declarations_of_a_program_have_the_same_parameters() -> None:
 
 
 class Recorder:
-    """Return the parameters that the program reads with trainer_kit, as declarations."""
+    """Records the parameters that a program reads with trainer_kit, as declarations."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: dict[str, Parameter] = {}

@@ -136,7 +136,7 @@ def train(launcher: Launcher, size: int, data: str, model: Path) -> Trained:
 
 
 def train_killed(launcher: Launcher, size: int, data: str, folder: Path) -> Trained:
-    """Train with a worker that is killed after the first epoch, so that the chief fails, and resume."""
+    """Train with a worker that is killed after the first epoch, so that the others fail, and resume."""
     variables, saved = variables_of(size, data, folder / "resumed"), folder / "checkpoints"
     kill = saving(saved, 1, KILL_AT="47", KILL_RANK="worker 1")
     group = start_tasks(launcher, WORKERS, cluster_of(worker=size), KILLED, **variables, **kill)

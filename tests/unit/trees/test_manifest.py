@@ -1,4 +1,4 @@
-"""Manifests are read as hostile input, and have one text only."""
+"""Manifests are parsed as untrusted input, and each has only one valid form."""
 
 import pytest
 

@@ -57,7 +57,7 @@ async def test_uploads_of_one_caller_leave_turns_for_others(store: TreeStore) ->
     uploads = [asyncio.create_task(programs.upload_files(CALLER, half_and_nothing_more())) for _ in range(20)]
     other = caller_with(Role.SUBMITTER, name="bob")
     assert (await programs.put_manifest(other, once((TREE, TEXT)))).is_known
-    assert (await programs.find_tree(CALLER, TREE)).is_known, "a look never waits for uploads"
+    assert (await programs.find_tree(CALLER, TREE)).is_known, "finding a tree never waits for uploads"
     for upload in uploads:
         upload.cancel()
     await asyncio.gather(*uploads, return_exceptions=True)

@@ -47,7 +47,7 @@ def test_nothing_is_known_of_the_trees_of_another_project(root: Path) -> None:
     tree = put(store.of("vision"), FILES)
     assert not store.of("speech").find(tree).is_known
     missing = store.of("speech").put(*manifest_of(FILES)).missing
-    assert len(missing) == len(FILES), "not even its contents are"
+    assert len(missing) == len(FILES), "the projects do not share contents either"
     assert store.projects() == ["speech", "vision"]
 
 

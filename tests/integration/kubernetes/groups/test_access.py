@@ -1,4 +1,4 @@
-"""The ranks of pods are looked at from outside, for real, if the service has the right to."""
+"""The ranks of pods are looked at from outside, for real, if the service may do so."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A group with a PodGroup, on a cluster that has their definition, but no gang scheduler: all pods start."""
+"""A group with a PodGroup, on a cluster that knows PodGroups, but has no gang scheduler: all pods start."""
 
 import asyncio
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ RESOURCE = "podgroups.scheduling.x-k8s.io"
 def defined(place: Place) -> Iterator[None]:
     """The cluster knows PodGroups."""
     if place.cluster.provider == "given":
-        pytest.skip("tests define no resources in a cluster that was handed in")
+        pytest.skip("tests define no resources in a given cluster (KUBECONFIG)")
     place.cluster.apply("default", pod_groups.definition("scheduling.x-k8s.io/v1alpha1"))
     place.cluster.kubectl("wait", "--for=condition=Established", f"crd/{RESOURCE}")
     yield

@@ -1,4 +1,4 @@
-"""The cause of a failure is found in the log of a pod, also before a long report of a launcher."""
+"""The cause of a failure is found in the log of a pod, even if a long report of a launcher follows it."""
 
 from job_tracker.domain.diagnosis import Category
 from tests.support.backends import KubernetesGroups, seen

@@ -14,7 +14,7 @@ from trainer_kit.group import Group
 
 NODE_SIZE = 3
 COUNTED = 24 * 10 * 7
-"""The number of elements, which is divisible by every group size here."""
+"""A number of elements that is divisible by every group size of the tests."""
 CASES = [
     *((torch.float32, count) for count in (0, 1, 5, 1001, COUNTED)),
     *((dtype, count) for dtype in (torch.float64, torch.bfloat16) for count in (7, COUNTED)),

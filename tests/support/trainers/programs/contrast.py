@@ -1,4 +1,6 @@
-"""Learns by contrast on this rank's share of 16 pairs, with the negatives of all ranks and with a queue."""
+"""Trains with a contrastive loss on this rank's share of 16 pairs, with the negatives of all ranks and with a
+queue.
+"""
 
 import copy
 from typing import Any

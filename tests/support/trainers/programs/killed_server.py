@@ -1,7 +1,7 @@
-"""Trains the language model with parameter servers, some ranks of which end by SIGKILL.
+"""Trains the language model with parameter servers. Some ranks end by SIGKILL.
 
-DEATHS has the version of the weights at which each of these ranks dies, such as `{"0": 5}`: a server or a
-standby as soon as it takes a gradient, a worker as soon as it has computed one.
+DEATHS has these ranks, each with the version of the weights at which it dies, such as `{"0": 5}`: a server or
+a standby as soon as it takes a gradient, a worker as soon as it has computed one.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Rank 1 leaves out an all-reduce for a while, and all ranks print the operations in which they are."""
+"""Rank 1 leaves out an all-reduce for a while. Meanwhile, all ranks record their latest operations, and
+return them.
+"""
 
 import time
 from dataclasses import asdict

@@ -1,4 +1,6 @@
-"""Stages the folder `dataset` in every way, and returns the data that each rank has received and sent."""
+"""Stages the folder `dataset` in every way. Returns the hashes of the files on each rank, and the metrics
+that it reports.
+"""
 
 import hashlib
 import logging

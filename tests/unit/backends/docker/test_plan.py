@@ -1,4 +1,4 @@
-"""Plans of groups, compared whole with the requests in the folder beside."""
+"""Plans of groups, compared as a whole with the requests in the folder beside this file."""
 
 import json
 from dataclasses import replace

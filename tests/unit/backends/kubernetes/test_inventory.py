@@ -1,4 +1,4 @@
-"""The machines of a simulated API server. tests/contract has the contract, on a real one, too."""
+"""The machines of a simulated API server. tests/contract tests the contract, also on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

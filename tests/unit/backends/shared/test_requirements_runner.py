@@ -1,4 +1,6 @@
-"""Equal requirements share an environment, unless they may name other files. It is used only if complete."""
+"""Equal requirements share an environment, unless they may name other files. An environment is used only if
+it is complete.
+"""
 
 import json
 import os

@@ -172,7 +172,7 @@ class History:
             await self.save(job, job.decided(Ending(JobState.CANCELLED, self.now)))
 
     async def rest(self) -> None:
-        """Let time pass; perhaps the leader plans, the other replica is asked, or another one leads."""
+        """Let time pass. Then the leader plans, the other replica is asked, or a new leader follows."""
         self.now += timedelta(seconds=self.chance.choice([0, 1, 20, 300]))
         kind = self.chance.choice(["plan", "plan", "plan", "ask", "lead"])
         if kind == "plan":

@@ -76,7 +76,7 @@ def _check_machines(world: World, flavor: Flavor) -> None:
 
 
 def _check_quotas(world: World, flavor: Flavor) -> None:
-    """No node uses more than its quota and its borrowing limit. Quota that is not lent is free for it."""
+    """No node uses more than its quota and borrowing limit. What a queue does not lend stays free for it."""
     for resource in RESOURCES:
         kept = 0
         for name, queue in world.queues.items():

@@ -82,7 +82,7 @@ def test_a_job_that_ends_during_the_notice_was_not_stopped() -> None:
 
 
 def test_what_a_job_frees_that_ends_during_the_notice_is_for_the_job_for_which_it_was_stopped() -> None:
-    """Without the claim, the job of the other queue would start, since no job of that queue runs."""
+    """Without the claim, the job of the other queue would start, because no job of that queue runs."""
     queue = Queue(name="default", preemption=PreemptionRules(by_priority=True))
     where = replace(Cluster.of(6), queues={"default": queue, "unused": Queue(name="unused")})
     beside, low = TraceJob(0, 1000, 2, priority=1), TraceJob(0, 305, 4, saving=CHEAP)

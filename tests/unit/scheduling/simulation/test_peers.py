@@ -1,4 +1,4 @@
-"""The peers: strict FIFO, EASY and conservative backfill, on paper and on real traces."""
+"""The policies for comparison: strict FIFO, EASY and conservative backfill, on paper and on real traces."""
 
 import os
 import random

@@ -18,7 +18,7 @@ ELASTIC = job_of(spec(instances=3, elastic=Elastic(min_instances=1, max_restarts
 
 
 def lost(restarts: int, *, of_master: bool = False) -> Observation:
-    """Return three ranks of which the last (or the first) has failed, after this number of restarts."""
+    """Return three ranks of which the last (or the first) has failed. `restarts` is that of the last rank."""
     phases = (F, R, R) if of_master else (R, R, F)
     ranks = [
         RankObservation(RankStatus(n, p, restarts=restarts if n == 2 else 0), WHY if p is F else None)

@@ -26,7 +26,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def model(trained: Callable[[int], Trained], tmp_path: Path) -> Path:
-    """A copy of a trained model, for damaging."""
+    """A copy of a trained model, which a test may damage."""
     return Path(shutil.copytree(trained(1).model, tmp_path / "model"))
 
 

@@ -21,7 +21,7 @@ Clock = Callable[[float], None]
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Lets CPU time pass."""
+    """Return a function that lets CPU time pass."""
     now = 0.0
 
     def spend(seconds: float) -> None:

@@ -52,8 +52,8 @@ def replayed() -> Callable[..., Result]:
 def _replay(stages: int, since: Callable[[int], int] = lambda batch: 0, dropout: str = "0") -> Result:
     """Train by the formula of PipeDream in one process.
 
-    In the gradient of batch b, stage i of k has the weights after max(b - (k - i), s) updates. s = `since(b)`
-    is the number of batches before the last flush.
+    In the gradient of batch b (from 1), stage i (from 0) of k has the weights after max(b - (k - i), s)
+    updates. s = `since(b)` is the number of batches before the last flush.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**TINY, "PIPELINE": str(stages), "WORLD_SIZE": str(stages)}.items():

@@ -55,7 +55,9 @@ def results(
 
 
 class _Results(dict[str, Result]):
-    """Results by strategy. One group trains several strategies, since starting it takes longer than some."""
+    """Results by strategy. One group trains several strategies, because starting it takes longer than
+    training some of them.
+    """
 
     def __init__(self, train: Callable[[Layouts], dict[str, Result]], size: int) -> None:
         self._train = train
@@ -144,7 +146,7 @@ def test_the_measured_costs_of_a_step_match_the_formulas(
     if layout.all_reduce is Topology.LIBRARY:  # test_all_reduce.py counts the messages of the others
         assert cost["messages"] == theory.pipeline_messages(layout)
     sent = theory.bytes_sent(layout)
-    if name == "pipeline x zero3":  # an upper bound, since parameters are still gathered for some passes
+    if name == "pipeline x zero3":  # an upper bound, because parameters are still gathered for some passes
         assert cost["sent_bytes"] <= sent
     else:
         assert cost["sent_bytes"] == pytest.approx(sent, rel=0.03 if layout.tensor > 1 else 0.001)

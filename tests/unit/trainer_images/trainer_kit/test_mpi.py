@@ -243,7 +243,7 @@ def reach(port: int) -> socket.socket:
 
 
 def send_in_full_or_until_refused(stranger: socket.socket, rubbish: bytes) -> None:
-    """Send until the other side closes the connection."""
+    """Send everything, or until the other side closes the connection."""
     try:
         stranger.sendall(rubbish)
     except OSError:

@@ -144,7 +144,7 @@ def test_a_pod_that_had_ended_before_is_not_evicted() -> None:
 
 
 def test_a_pod_that_is_deleted_with_its_master_is_not_evicted() -> None:
-    """The cluster deletes it, since the master owns it. Why the master is gone is unknown."""
+    """The cluster deletes it, because the master owns it. Why the master is gone is unknown."""
     the_pod = pod("Running", container(RUNNING), metadata=DELETED)
     found = observe_rank(1, the_pod, LATE, orphaned=True)
     assert (found.status.phase, found.eviction) == (Phase.FAILED, None)

@@ -185,4 +185,4 @@ async def test_kept_pods_of_the_same_attempt_are_not_replaced(
     await seen(backend, asked.group, lambda found: found.has_ended)
     await backend.stop(asked.group, NO_GRACE, keep_until=NOON + timedelta(days=36500))
     assert (await failure(world.open(), asked)).category is Category.POD_DELETED
-    assert cluster.asked["POST pods"] == 1 + 1  # the second is refused, since the name is taken
+    assert cluster.asked["POST pods"] == 1 + 1  # the second is refused, because the name is taken

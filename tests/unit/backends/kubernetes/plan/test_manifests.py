@@ -274,7 +274,7 @@ def test_requirements_are_installed_by_each_pod_in_its_own_home() -> None:
     assert command[4] == Path(requirements_runner.__file__).read_text()
     options = json.loads(command[5])
     assert (options["root"], options["file"]) == ("/home/training/environments", "$(HOME).txt")
-    assert options["link_mode"] == "hardlink", "the cache takes no second room in the volume"
+    assert options["link_mode"] == "hardlink", "the cache takes no further space in the volume"
     assert command[6:] == ["python", "train.py", "$(HOME)"]
     assert "$(HOME)" not in "".join(training_of(pod)["command"]).replace("$$(HOME)", "")
     assert violations(pod["spec"]) == []

@@ -20,7 +20,7 @@ OBEYED = re.compile("\x1b[^\\[]|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u2
 
 
 def with_hostile_text(message: Message) -> None:
-    """Put hostile text into all text fields of a message."""
+    """Put hostile text into all text fields of a message that are in no `oneof`."""
     for field in message.DESCRIPTOR.fields:
         if field.message_type and field.message_type.GetOptions().map_entry:
             key, value = field.message_type.fields

@@ -30,7 +30,7 @@ def rows(printed: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def _trained(trainer: Trainer, file: Path) -> None:
-    """Every test uses both."""
+    """Every test uses the fixtures `trainer` and `file`."""
 
 
 def test_a_grid_tries_all_combinations_and_shows_the_best_first(trainctl: Trainctl, trainer: Trainer) -> None:

@@ -76,7 +76,7 @@ def trainings(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServ
 
 @pytest.fixture(scope="module")
 def alone(trainings: Trainings, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of one process."""
+    """The folder of an undisturbed training by one process."""
     folder = tmp_path_factory.mktemp("alone")
     [end] = trainings.train(folder, 1, {})
     assert end.code == 0, end.stderr
