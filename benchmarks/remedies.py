@@ -86,10 +86,12 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 
 
 def _is_unknown(found: Explanation) -> bool:
+    if not found.reasons or not found.remedy.text:
+        return True
     # There is no estimate for a job that does not fit, or whose queue or service is closed. Its first reason
     # says so.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
-    return not found.reasons or not found.remedy.text or (found.estimate is None and not never)
+    return found.estimate is None and not never
 
 
 def _estimates() -> Row:
