@@ -73,9 +73,9 @@ class ReportKeyAccess:
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
         """Remove a replaced key, so that reports with its tokens are refused at once.
 
-        The call may be repeated.
+        The call may be repeated as long as a live attempt uses the key. Then the key is deleted.
 
-        Raises UnknownReference and NotPossible.
+        Raises UnknownReference if the key does not exist, and NotPossible if it is the current key.
         """
         target = target_of_report_key(key_id)
         self._guard.check_everywhere(caller, "remove_report_key", target)

@@ -124,7 +124,7 @@ class DatasetVersions:
 def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
     """Return the parts of a version's URI before and after its name.
 
-    Both are empty if versions are not folders of one folder.
+    Both are empty unless the version is exactly one component of the path in the URI.
     """
     before, _, after = dataset.uri.partition("{version}")
     if not before.endswith("/") or after[:1] not in ("", "/") or "{version" in before + after:

@@ -1,9 +1,10 @@
 """Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
 
-`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. The argument becomes TEXT if
-the `bool` parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All
-other braces stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that
-has no value is left out. If the placeholder is the whole argument, the option before it is left out, too.
+`{NAME}` is the value of a parameter. `{TRAINING_DATA_URI}` is the URI of the dataset version. `{NAME?TEXT}`
+has to be a whole argument. The argument becomes TEXT if the `bool` parameter NAME is true, and is left out
+otherwise. `{{NAME}}` stands for the text `{NAME}`. All other braces stay as they are, even those of
+`${NAME}`, which a shell reads. An argument with a parameter that has no value is left out. If the placeholder
+is the whole argument, the option before it is left out, too.
 Code that an interpreter runs, such as the argument after `python -c`, must not have placeholders. Admission
 fills in the values, so backends do not see placeholders. A value is always one argument, or a part of one.
 """
@@ -71,7 +72,7 @@ _INTERPRETERS = (
 
 
 def places(command: Sequence[str]) -> frozenset[str]:
-    """Return the names of the parameters for which the command has placeholders."""
+    """Return the names in the command's placeholders: parameters, and perhaps TRAINING_DATA_URI."""
     return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
@@ -105,7 +106,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
             if is_code:
                 return (
                     f"{where}a parameter is not allowed in text that {quoted(command[0])} runs as code; give "
-                    "it as an argument of its own, or read the variable of its name"
+                    "it as a separate argument, or read the environment variable with its name"
                 )
             flag = _FLAG.fullmatch(argument)
             if flag and (name == DATA_URI or parameters[name].type != "bool"):

@@ -1,4 +1,7 @@
-"""A queue of keys that need work: deduplicated, one worker per key, failures retried after growing delays."""
+"""A queue of keys that need work. A waiting key is in it only once.
+
+At most one worker handles a key at a time. Failures are retried after growing delays.
+"""
 
 import asyncio
 import logging

@@ -46,7 +46,10 @@ class JobFiles(Protocol):
         ...
 
     def create(self, path: str) -> BinaryIO:
-        """Open a new file for writing, and create its folders."""
+        """Open a new file for writing, and create its folders.
+
+        If the file exists, local storage raises FileExistsError; an object store replaces the file.
+        """
         ...
 
     def publish(self, source: str, target: str) -> None:

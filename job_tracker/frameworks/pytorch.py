@@ -35,8 +35,8 @@ class PyTorch:
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command, with torchrun before it if torchrun has to start the processes.
 
-        torchrun starts them in an elastic group, and if an instance has several processes. It is not added if
-        the command is torchrun already. torchrun reads PET_*.
+        torchrun has to start them if the group is elastic, or if an instance has several processes. It is not
+        added if the command is torchrun already. torchrun reads PET_*.
         """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)

@@ -72,7 +72,7 @@ _RESERVED_PREFIXES = (
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether requests may not set this variable, not even as a declared parameter."""
+    """Return whether this name is reserved: requests must not set it, even if it is a declared parameter."""
     return name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIXES)
 
 

@@ -153,9 +153,9 @@ class FolderSpool:
     ) -> bool:
         """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
-        Return whether the log was read to its end; otherwise, the part that was read is kept. An error of
-        this machine's disk is only logged. After an error in `again_after`, the log is read again, since it
-        will be lost with its pod or container.
+        Return False if an error of the engine ended the log early; the part that was read is kept. Otherwise
+        return True, even after an error of this machine's disk, which is only logged. After an error in
+        `again_after`, the log is read again, at most twice, since it will be lost with its pod or container.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -238,7 +238,10 @@ class FolderSpool:
 
 
 def _replace(path: Path, aside: Path, before: Path) -> None:
-    """Move the log at `aside` to `path`, unless the log there is at least as long."""
+    """Move the log at `aside` to `path`, unless `path` has a log that is at least as long.
+
+    A shorter log at `path` is moved to `before`.
+    """
     if path.exists():
         if segments.end(place_of(aside)) <= segments.end(place_of(path)):
             return

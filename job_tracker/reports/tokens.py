@@ -32,7 +32,7 @@ class ReportTokens:
         return token_with(key, job_id, attempt)
 
     def group(self, job_id: int, attempt: int) -> str:
-        """Return the shared secret of the processes of an attempt. It is always the same."""
+        """Return the shared secret of the processes of an attempt. It never changes during the attempt."""
         return _mac(self._keys.of(job_id, attempt).secret, "group", f"{job_id}.{attempt}")
 
     async def read(self, token: str) -> tuple[int, int]:

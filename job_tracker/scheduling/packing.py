@@ -95,9 +95,10 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
 def _groups(
     demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
 ) -> Iterator[Sequence[str]]:
-    """Yield the names of the machines in each place of the kind `near` that may have enough room.
+    """Yield, for each place that may have enough room, the names of its machines.
 
-    The place with the least room comes first. With `near` None, all machines are one place.
+    `near` is the kind of the places; None: all machines are one place. The place with the least room comes
+    first.
     """
     if near is None:
         yield list(rooms)

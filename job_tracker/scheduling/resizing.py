@@ -1,4 +1,4 @@
-"""Chooses the running elastic gangs that continue in another size, by a stop and a next attempt.
+"""Chooses running elastic gangs to resize: each is stopped, and continues with more or fewer instances.
 
 A gang becomes smaller if this lets a waiting job start. A gang becomes larger if more capacity is free than
 waiting jobs need. Each change has to pay: until the expected end of the gang, the change must gain more

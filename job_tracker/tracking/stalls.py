@@ -254,9 +254,9 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return a finding about a process, in words, and the calls of its main thread.
+    """Return a short text about the state of a process, and the calls of its main thread.
 
-    The words are "" if the process has answered and was not inspected.
+    The text is "" if the process has answered and was not inspected from outside.
     """
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):

@@ -83,7 +83,7 @@ class TreeStore:
         return ProjectTrees(self._root, project, self.limits, self._max_stored)
 
     def projects(self) -> list[str]:
-        """List the projects that have trees."""
+        """List the projects that have trees, or had trees earlier."""
         try:
             return Place(self._root).names(_MANY)
         except FileNotFoundError:

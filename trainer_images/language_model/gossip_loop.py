@@ -83,7 +83,7 @@ def _round(
             losses.append(loss)
     gradient_hooks.count(gossip.sent_bytes)
     learner.flush()
-    if group.is_master:  # all ranks have asked for the last time
+    if group.is_master:  # all ranks have seen that no share is left: `flush` has waited for them
         shares.forget()
     place.taken = first + sum(size.batch_size for size in sizes)
     of_ranks = group.total(*(len(losses) if rank == group.rank else 0 for rank in range(group.size)))

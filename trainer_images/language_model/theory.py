@@ -12,7 +12,8 @@
   gradients were computed with its weights of k-1-i steps ago.
 * Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
-This module does not need PyTorch. Sizes are in bytes. Each number is in fp32, so it has 4 bytes.
+This module does not need PyTorch. Sizes are in bytes. Each number counts as fp32, with 4 bytes, except that
+`activations` counts 2 bytes if PRECISION is not fp32.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Maps errors of the domain to status codes and messages. Clients get no other details."""
+"""Maps errors of the domain to status codes and messages.
+
+Besides these, clients get only the request id, and for some errors when to try again (retry_info.py).
+"""
 
 import grpc
 

@@ -12,7 +12,7 @@ _LONGEST_MESSAGE: Final = 1024
 
 
 def retry_info(code: StatusCode, message: str, seconds: float) -> tuple[tuple[str, bytes], ...]:
-    """Return the metadata of an error which says that the call may be repeated after `seconds`.
+    """Return metadata for an error. It says that the call may be repeated after `seconds`.
 
     The metadata has a copy of the message, as gRPC requires. If the message is too long to be sent twice,
     there is no metadata.

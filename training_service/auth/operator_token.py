@@ -11,8 +11,9 @@ FILE_NAME = "operator-token"
 def write_operator_token(folder: Path, address: str) -> bytes:
     """Write a new token and the service's address to the folder's file, and return the token's digest.
 
-    Each start replaces the file, and clients read it again for each call. trainctl sends the token to this
-    address only, so that no other service on this machine gets it. Raises OSError.
+    Each start replaces the file, and clients read it again for each call. They send the token only to
+    loopback addresses with the port of this address, so services at other ports do not get it. Raises
+    OSError.
     """
     made = tokens.new_token(tokens.OPERATOR_ID)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -40,5 +40,5 @@ class ProgramSettings(Config):
 
     @property
     def limits(self) -> TreeLimits:
-        """The largest size of a tree."""
+        """The largest size of a tree: its bytes, and its number of files."""
         return TreeLimits(max_bytes=self.max_bytes, max_files=self.max_files)

@@ -1,4 +1,7 @@
-"""Refuses addresses that other machines can reach without encryption and identification of callers."""
+"""Refuses addresses that other machines can reach without protection, unless `server.insecure` is set.
+
+Protection means that connections are encrypted, and that callers are identified.
+"""
 
 from collections.abc import Iterator
 

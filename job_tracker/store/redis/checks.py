@@ -1,4 +1,4 @@
-"""Checks whether a server can keep jobs. Each refusal is one line that names the necessary change."""
+"""Checks whether a server can keep jobs. A refusal is one line: the reason, and the remedy if it is known."""
 
 import asyncio
 import logging

@@ -27,10 +27,10 @@ class OpenContents:
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        """Open the files until `close` is called: closing a descriptor earlier would free SQLite's locks on
-        the file.
+        """Open the files.
 
-        The checks then work even if the process can open no more files.
+        They stay open until `close` is called: closing a descriptor earlier would free SQLite's locks on the
+        file. So the checks also work when the process cannot open more files.
         """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size

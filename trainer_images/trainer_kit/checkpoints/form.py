@@ -30,8 +30,8 @@ class Form(Protocol[S]):
     ) -> Callable[[], None]:
         """Open the checkpoint, and return a function that restores the state from it.
 
-        Every process calls this method and the returned function. Raises DamagedError in all processes, and
-        UntrustedTypeError. The function raises UnfitError if the saved state does not match the present one.
-        The content of the present state is then undefined.
+        Every process calls this method and the returned function. Both may raise DamagedError,
+        UntrustedTypeError and StorageError, each in all processes. The function raises UnfitError if the
+        saved state does not match the present one. The content of the present state is then undefined.
         """
         ...

@@ -78,7 +78,8 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
     with kept.used(key) as entry:
         was_there, here = entry.exists(), _digest_of_kept(entry, files)
         if was_there and here == _NONE:
-            kept.forget(key)  # before the ranks wait for each other, so that another job may stage it anew
+            # Remove a damaged copy before waiting for the other ranks: another job can then replace it.
+            kept.forget(key)
         of_each = peers.of_each(here)
         if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those that have it
             if here == _NONE:

@@ -1,10 +1,10 @@
-"""Serializes objects, and loads them without running code from the data.
+"""Serializes objects. Loads them without running code from the data, unless `weights_only` is false.
 
 All jobs write to one storage, so another job may have written the files of a checkpoint, and a pickle can
 call any function. So tensors and plain values are loaded with `weights_only`. That allows the types of
 PyTorch, the types listed here, and those that the training code allows with
-`torch.serialization.add_safe_globals`. In the list of tensors, only the types that such a list consists of
-are allowed.
+`torch.serialization.add_safe_globals`. The list of a checkpoint's tensors (its file .metadata) is a pickle,
+too. In this list, only the types that such lists need are allowed.
 """
 
 import io
