@@ -146,7 +146,7 @@ def test_a_damaged_file_is_refused_without_a_quotation(content: str) -> None:
 
 @pytest.mark.parametrize("token", ["x y z", "x\ny", "é", "x" * 5000, "\x1b"])
 def test_what_no_metadata_can_carry_is_refused_without_a_quotation(token: str) -> None:
-    with pytest.raises(InvalidRequest, match="the token has") as refused:
+    with pytest.raises(InvalidRequest, match="the token is not valid") as refused:
         sent(token=token)
     assert token not in str(refused.value)
 

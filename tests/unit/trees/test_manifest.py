@@ -116,4 +116,4 @@ def test_a_million_files_are_refused_at_once() -> None:
 
 def test_equal_contents_have_equal_sizes() -> None:
     same = "a" * 64
-    assert "another size" in refusal(line("a", size=1, sha256=same) + line("b", size=2, sha256=same))
+    assert "differs in size" in refusal(line("a", size=1, sha256=same) + line("b", size=2, sha256=same))

@@ -93,7 +93,8 @@ def test_text_that_is_not_an_image_is_refused_before_the_patterns_are_asked(imag
 
 def test_by_default_no_image_is_allowed() -> None:
     with pytest.raises(
-        ValueError, match=r"'python:3' is not allowed: the operator .*docker\.program_image_pat"
+        ValueError,
+        match=r"'python:3' is not allowed: requests .* may not name images.*docker\.program_image_pat",
     ):
         image_of("python:3")
 
