@@ -35,7 +35,7 @@ from training_service.auth.authenticator import Authenticator
 from training_service.auth.live import Live
 from training_service.auth.tls import ServerTls, server_credentials
 from training_service.settings import Settings
-from training_service.settings.addresses import split
+from training_service.settings.addresses import loopback_hosts, split
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +70,16 @@ class Listener:
     """Whether clients must have certificates."""
 
     def bind(self, server: grpc.aio.Server) -> int:
-        """Let the server listen at this address, and return the port. Raises CannotServe."""
+        """Let the server listen at this address, and return the port. Raises CannotServe.
+
+        For `localhost`, the server listens at all loopback addresses of this name, or at none: a client may
+        choose any of them, and send a token there.
+        """
+        host, port = split(self.address)
         try:
-            if self.tls is None:
-                return server.add_insecure_port(self.address)
-            credentials = server_credentials(self.tls, client_certificates=self.client_certificates)
-            return server.add_secure_port(self.address, credentials)
+            for each in loopback_hosts() if host.lower() == "localhost" else (host,):
+                port = str(self._bind(server, f"{each}:{port}"))
+            return int(port)
         except RuntimeError as error:
             remedy = "Choose another address" + (
                 " with --address" if self.setting == "server.address" else ""
@@ -84,6 +88,12 @@ class Listener:
                 f"{self.setting}: cannot listen at {self.address}: another program may use the port, or the "
                 f"host is not an address of this machine. {remedy}"
             ) from error
+
+    def _bind(self, server: grpc.aio.Server, address: str) -> int:
+        if self.tls is None:
+            return server.add_insecure_port(address)
+        credentials = server_credentials(self.tls, client_certificates=self.client_certificates)
+        return server.add_secure_port(address, credentials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ def write_operator_token(folder: Path, address: str) -> bytes:
     """Write a new token and the service's address to the folder's file, and return the token's digest.
 
     Each start replaces the file, and clients read it again for each call. They send the token only to
-    loopback addresses with the port of this address, so services at other ports do not get it. Raises
+    loopback addresses and ports at which this service listens, so other programs do not get it. Raises
     OSError.
     """
     made = tokens.new_token(tokens.OPERATOR_ID)

@@ -24,6 +24,9 @@ TOKEN_FILE_VARIABLE: Final = "TRAINING_SERVICE_TOKEN_FILE"  # noqa: S105  # a na
 _LARGEST_FILE = 1 << 20
 _LONGEST_TOKEN = 4096
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_BOTH = frozenset({"127.0.0.1", "::1"})
+_LOOPBACK: Final = {"localhost": _BOTH, "::": _BOTH, "0.0.0.0": frozenset({"127.0.0.1"})}  # noqa: S104
+"""The loopback addresses of hosts that stand for several addresses."""
 
 
 class Credentials:
@@ -82,8 +85,13 @@ def is_loopback(address: str) -> bool:
     """Return whether all hosts of an address are on this machine."""
     if address.startswith("unix:"):
         return True
+    return all(_is_loopback_host(place.rpartition(":")[0].strip("[]")) for place in _places(address))
+
+
+def _places(address: str) -> list[str]:
+    """Return each HOST:PORT of a gRPC address."""
     target = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
-    return all(_is_loopback_host(place.strip().rpartition(":")[0].strip("[]")) for place in target.split(","))
+    return [place.strip() for place in target.split(",")]
 
 
 def _is_loopback_host(host: str) -> bool:
@@ -171,7 +179,24 @@ def _operator_token(address: str) -> str | None:
         token, place, *_ = path.read_text().splitlines()
     except (OSError, ValueError):
         return None  # there is no such file, or this user may not read it
-    return token if place.rpartition(":")[2] == address.rpartition(":")[2] else None
+    return token if all(_serves(place, each) for each in _places(address)) else None
+
+
+def _serves(place: str, asked: str) -> bool:
+    """Return whether a service that listens at `place` gets all calls to the loopback address `asked`.
+
+    At another loopback address, even with the same port, a program of another user may listen.
+    """
+    hosts, port = _hosts_and_port(place)
+    hosts_asked, port_asked = _hosts_and_port(asked)
+    return port == port_asked and hosts_asked <= hosts
+
+
+def _hosts_and_port(place: str) -> tuple[frozenset[str], str]:
+    """Return the loopback addresses that the host of HOST:PORT stands for, and the port."""
+    name, _, port = place.rpartition(":")
+    host = name.strip("[]").lower()
+    return _LOOPBACK.get(host, frozenset({host})), port
 
 
 def _first_line(name: str, path: Path) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 _LAST_PORT = 65535
+_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "[::1]"))
 _FORM = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})", re.ASCII)
 
 
@@ -46,6 +47,20 @@ def is_loopback(address: str) -> bool:
         hosts = _resolved(host)
         return bool(hosts) and all(map(_is_loopback, hosts))
     return _is_loopback(host)
+
+
+def loopback_hosts() -> list[str]:
+    """Return the loopback addresses of `localhost` that this machine has. IPv6 addresses have brackets."""
+    return [host for family, host in _LOOPBACK if _has(family, host.strip("[]"))]
+
+
+def _has(family: int, host: str) -> bool:
+    try:
+        with socket.socket(family) as trial:
+            trial.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

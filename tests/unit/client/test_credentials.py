@@ -103,11 +103,34 @@ def test_addresses_of_this_machine(address: str, expected: bool) -> None:
 
 def test_the_operators_token_is_sent_to_its_own_service_only(tmp_path: Path) -> None:
     operator_token(tmp_path)
-    assert sent("localhost:51001") == "of-the-operator"
+    assert sent("127.0.0.1:51001") == "of-the-operator"
     assert sent("127.0.0.1:51002") == ""
     assert sent("train.example:51001") == ""
     operator_token(tmp_path, mode=0o644)
     assert sent() == "", "another user may have written it"
+
+
+@pytest.mark.parametrize(
+    ("place", "asked", "expected"),
+    [
+        ("localhost:51001", "localhost:51001", True),
+        ("localhost:51001", "127.0.0.1:51001", True),
+        ("localhost:51001", "[::1]:51001", True),
+        ("[::]:51001", "localhost:51001", True),
+        ("0.0.0.0:51001", "127.0.0.1:51001", True),
+        ("[::1]:51001", "ipv6:[::1]:51001", True),
+        ("127.0.0.1:51001", "localhost:51001", False),
+        ("0.0.0.0:51001", "localhost:51001", False),
+        ("127.0.0.1:51001", "127.0.0.2:51001", False),
+        ("127.0.0.1:51001", "[::1]:51001", False),
+        ("localhost:51001", "127.0.0.1:51001,127.0.0.1:51002", False),
+    ],
+)
+def test_the_operators_token_goes_to_no_address_at_which_another_program_may_listen(
+    tmp_path: Path, place: str, asked: str, expected: bool
+) -> None:
+    operator_token(tmp_path, place)
+    assert sent(asked) == ("of-the-operator" if expected else "")
 
 
 def test_a_client_with_a_certificate_is_not_the_operator(tmp_path: Path) -> None:
