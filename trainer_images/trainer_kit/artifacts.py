@@ -55,7 +55,8 @@ def publishing(uri: str, description: Mapping[str, Any], reporter: Reporter | No
 def opened(uri: str) -> Iterator[Artifact]:
     """Download the model at `uri` to a local folder for the duration of a `with` block.
 
-    Raises ArtifactError if the manifest is missing or a file does not match it.
+    Raises ArtifactError if the manifest is missing or malformed, or if a file is missing or does not match
+    it. Raises StorageError if the kind of storage is unknown.
     """
     filesystem, source = storage.locate(uri)
     with TemporaryDirectory(prefix="artifact-") as scratch:

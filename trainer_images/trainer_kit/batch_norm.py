@@ -23,11 +23,12 @@ class GroupBatchNorm(_BatchNorm):
     """Normalizes with the mean and variance of the examples of all ranks. Its state is that of nn.BatchNorm.
 
     The examples are the first dimension, and the channels the second one. In training, all ranks must call it
-    in the same order. Ranks may have different numbers of examples.
+    in the same order. Ranks may have different numbers of examples. In evaluation, it does the same as
+    nn.BatchNorm.
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # its name in nn.BatchNorm
-        """Return the normalized examples. Raises ValueError in training if a channel has one value only."""
+        """Return the normalized examples. In training, raises ValueError if a channel has only one value."""
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
         channels = input.shape[1]

@@ -26,7 +26,7 @@ class GroupError(TrainingError):
 
 
 class DataError(TrainingError):
-    """The training data is missing, malformed, or too small for the parameters."""
+    """The training data is missing, malformed, too small for the parameters, or too large for the disk."""
 
 
 class StorageError(TrainingError):
@@ -46,7 +46,10 @@ class UnfitError(TrainingError):
 
 
 class UntrustedTypeError(TrainingError):
-    """A checkpoint, or a state to be saved, contains an object of a type that may run code when loaded."""
+    """A checkpoint, or a state to be saved, contains an object of a type that checkpoints cannot contain.
+
+    For example, loading the object might run code.
+    """
 
 
 class SupersededError(TrainingError):

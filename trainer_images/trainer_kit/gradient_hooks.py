@@ -1,6 +1,7 @@
 """The hooks of DistributedDataParallel that average gradients, and count the bytes that they send.
 
-Without compression, no hook is registered, and DistributedDataParallel averages in its own way.
+Without compression, no hook averages: DistributedDataParallel averages in its own way, and only the bytes are
+counted.
 """
 
 from typing import Any
@@ -40,8 +41,8 @@ class _Hook:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
-    # Without NCCL, PyTorch refuses its own hook for bf16, which it knows by the name of the function,
-    # although gloo can sum bf16.
+    # Without NCCL, PyTorch refuses its own hook for bf16, although gloo can sum bf16. PyTorch recognizes that
+    # hook by the name of its function, so this function has another name.
     def average(
         self,
         _: object,
@@ -133,7 +134,7 @@ def count(size: int) -> None:
 
 
 def _count_without_hook(replica: DistributedDataParallel) -> None:
-    """Count a sum of all gradients for each forward pass whose backward pass will average them."""
+    """Count one all-reduce of all gradients for each forward pass whose backward pass will average them."""
     size = sum(parameter.nbytes for parameter in replica.parameters() if parameter.requires_grad)
 
     def before_forward(*_: object) -> None:

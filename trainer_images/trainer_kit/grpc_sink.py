@@ -3,7 +3,7 @@
 A failure of reports does not affect the training.
 
 While the service is away, a limited number of reports is kept. If the service refuses them because the
-attempt is over, sending stops.
+attempt is over or the token is not valid, sending stops.
 """
 
 import logging
@@ -66,7 +66,7 @@ class GrpcSink:
     ) -> None:
         """Start the thread that sends.
 
-        `ca` is the certificate authorities to trust, for a service with TLS: PEM text, the path of a PEM
+        `ca` names the certificate authorities to trust, for a service with TLS: PEM text, the path of a PEM
         file, or `system` for those that gRPC trusts by default. Empty: no TLS. With `steps`, each report has
         the position of this process, and reports are sent regularly even without news.
         """
@@ -162,9 +162,9 @@ class GrpcSink:
         return False
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for the event, and check the place of the main thread regularly.
+        """Wait for the event for at most `seconds`, and return whether it is set.
 
-        Return whether the event is set.
+        With `steps`, record the place of the main thread regularly.
         """
         if self._steps is None:
             return event.wait(seconds)

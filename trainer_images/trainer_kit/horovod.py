@@ -61,14 +61,17 @@ def _meet_at(meeting: Meeting) -> None:
 
 
 def _serve(meeting: Meeting) -> None:
-    """Run the server of Horovod's launcher until this process ends."""
+    """Start the server of Horovod's launcher. It runs until this process ends."""
     host = meeting.host if meeting.on_loopback else ""  # a group on loopback needs no other address
     server = RendezvousHTTPServer((host, meeting.port), RendezvousHandler, verbose=0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
 
 def _await_all(meeting: Meeting, rank: int, size: int) -> None:
-    """Wait for all processes. Raises GroupError with the missing ranks after the meeting's time-out."""
+    """Wait for all processes.
+
+    Raises GroupError with the missing ranks after the meeting's time-out, or if the master is lost.
+    """
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
     try:

@@ -61,7 +61,7 @@ async def _start(command: Sequence[str], rank: int, local_rank: int) -> Process:
 async def _outcome_of(processes: list[Process], received: Sequence[signal.Signals]) -> int:
     """Wait for all processes. When one fails, end the others, which would otherwise wait for it.
 
-    After a signal, let each process end by itself, because the first one may still be saving.
+    After a signal, let each process end by itself, because one of them may still be saving.
     """
     failed = 0
     for ended in asyncio.as_completed([process.wait() for process in processes]):

@@ -27,7 +27,7 @@ class Job:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the environment variables. Raises ParameterError, which names a missing one."""
+        """Read the environment variables. Raises ParameterError, which names a missing or invalid one."""
         return cls(
             job_id=environment.text("JOB_ID", default="local"),
             attempt=environment.integer("JOB_ATTEMPT", default=1, at_least=1, at_most=2**31),

@@ -19,8 +19,8 @@ _MOST_PROCESSES = 100_000
 class Reporter:
     """Collects progress and passes it to a sink. Each step also counts as a sign of life (`steps`).
 
-    The series `step_seconds` and `waiting_seconds` are about this process, the master. Both series begin
-    once this process has waited for others.
+    The series `step_seconds` and `waiting_seconds` are about this process, the master. They have only steps
+    in which this process has waited for others.
     """
 
     def __init__(self, sink: Sink, of_leader: Sink | None = None) -> None:

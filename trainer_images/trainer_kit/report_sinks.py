@@ -64,7 +64,7 @@ class Sink(Protocol):
 class StdoutSink:
     """Prints reports to stdout, at most one line of progress per `interval` seconds.
 
-    Each line has the last value of every metric, and `close` prints the final ones.
+    Each line of progress has the last value of every metric, and `close` prints the final ones.
     """
 
     def __init__(

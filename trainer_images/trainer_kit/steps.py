@@ -41,7 +41,8 @@ class Standing:
     waiting: bool
     phase: str
     moved_ago: float
-    """The seconds since the process's step or phase last changed, or since it last reported."""
+    """The seconds since the process was last active: a new step or phase, a report, or a staged piece of
+    data."""
     still_for: float
     """The seconds since the process's main thread was last seen at another place."""
 
@@ -69,7 +70,7 @@ class Steps:
     def step(self, number: int) -> None:
         """Record that `number` steps are done. The same number as in the last call changes nothing.
 
-        A step after the end belongs to another training run in this process.
+        A step after a call of `end` belongs to another training run in this process.
         """
         if self._phase == DONE:
             self._phase, self._step, self._began = TRAINING, None, None

@@ -50,7 +50,7 @@ class CheckpointFolder:
             return Listing.of(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def begin(self, attempt: int) -> Run:
-        """Start a run of `attempt`, and return it. From then on, earlier runs cannot publish.
+        """Start a run of `attempt`, and return it. From then on, no earlier run begins to publish.
 
         Raises SupersededError if a later run has already started.
         """

@@ -112,7 +112,9 @@ class _KeptInFolder(Kept):
         self._saver.wait()
 
     def finish(self) -> None:
-        """Save once more if a checkpoint is due or the group received SIGTERM. Wait until it is saved.
+        """Save once more if a checkpoint is due, or if the group received SIGTERM. Wait for all saves.
+
+        A checkpoint that is due is left out while another save is in progress.
 
         Raises Terminated and SupersededError, like `step`.
         """

@@ -1,4 +1,4 @@
-"""The state of all random generators of a process."""
+"""The state of the global random generators of a process."""
 
 import random
 import sys

@@ -39,7 +39,7 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
     StorageError if storage stays unavailable, UnfitError and UntrustedTypeError.
     """
     run = exchange.by_first(lambda: with_retries(lambda: folder.begin(attempt)))
-    # List the folder only now: until `begin`, an earlier run may publish; from then on, it removes nothing.
+    # List the folder only now: before `begin`, an earlier run may still publish or remove checkpoints.
     published = exchange.by_first(lambda: with_retries(folder.look)).published
     exchange.by_first(lambda: with_retries(lambda: folder.remove_leftovers(run)))
     damaged: set[Checkpoint] = set()

@@ -10,6 +10,6 @@ daemon:
     instance 0: host ── orted ── ranks   └───┘
     instance 1: host ── orted ── ranks
 
-The ranks find each other by MPI as usual. Every connection must prove that it knows GROUP_TOKEN. This package
-is made for Open MPI 4.1, and otherwise needs only Python.
+The ranks find each other by MPI as usual. Every host and agent that connects to MASTER_PORT must prove that
+it knows GROUP_TOKEN. This package is made for Open MPI 4.1, and otherwise needs only Python.
 """

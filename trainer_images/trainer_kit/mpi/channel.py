@@ -21,7 +21,7 @@ LONGEST_LINE = 2**20
 
 
 class StrangerError(Exception):
-    """The peer does not know the token."""
+    """The peer has not proved that it knows the token."""
 
 
 class Channel:
@@ -36,7 +36,7 @@ class Channel:
     async def accepted(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Self:
         """Return the channel of an accepted connection.
 
-        Raises StrangerError if the peer does not know the token.
+        Raises StrangerError if the peer does not prove that it knows the token.
         """
         return await cls(reader, writer)._authenticated(token, own="launcher", other="instance")
 
@@ -44,7 +44,7 @@ class Channel:
     async def connected(cls, host: str, port: int, token: str) -> Self:
         """Connect to the launcher, and return the channel.
 
-        Raises OSError, or StrangerError if the launcher does not know the token.
+        Raises OSError, or StrangerError if the launcher does not prove that it knows the token.
         """
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
         return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")

@@ -21,7 +21,7 @@ class Place:
     instance: int
     """The number of this instance; 0 is the launcher."""
     slots: int
-    """The number of processes in each other instance."""
+    """The number of processes in each instance except instance 0."""
     launcher_slots: int
     """The number of processes in instance 0; 0 if it is only the launcher."""
 

@@ -3,9 +3,9 @@
     with reporting(group) as reporter, staged(group, job.data_uri, reporter) as folder:
         data = load(folder)
 
-DATA_STAGING chooses the way (`ways.Way`). In every way, a rank holds only a few pieces of `pieces.PIECE`
-bytes in memory, and every rank has the same files in the end. The hashes of the files are compared between
-the ranks, and with the file SHA256SUMS if the dataset has one.
+DATA_STAGING chooses the way (`ways.Way`). In every way except `none`, a rank holds only a few pieces of at
+most `pieces.PIECE` bytes in memory, and every rank has the same files in the end. The hashes of the files are
+compared between the ranks, and with the file SHA256SUMS if the dataset has one.
 
 * `pieces` divides the files into pieces, reads them from storage and writes them to disk;
 * `peers` sends pieces from rank to rank, and counts their bytes;

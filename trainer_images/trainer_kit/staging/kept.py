@@ -1,9 +1,9 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
 A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
-it needs an exclusive lock. A dataset is filled under another name and then renamed, so it is always
-complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder under such a
-name without a lock was left by a killed process.
+it to make room needs an exclusive lock. A dataset is filled under another name and then renamed, so it is
+always complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder under
+such a name without a lock was left by a killed process.
 """
 
 import fcntl
@@ -49,6 +49,8 @@ class Kept:
 
     def make_room(self, size: int, key: str) -> None:
         """Remove unused datasets, the least recently used first, until the new dataset fits.
+
+        Leftovers of killed processes are always removed.
 
         If other processes of this machine are bringing the same dataset, their copies do not count, because
         only one copy stays. Raises DataError if the new dataset does not fit.

@@ -1,4 +1,7 @@
-"""Files of a dataset as pieces of equal size. A piece may have parts of several files."""
+"""Files of a dataset as pieces of equal size; only the last one may be smaller.
+
+A piece may have parts of several files.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,10 +15,13 @@ from fsspec import AbstractFileSystem
 from trainer_kit.errors import DataError, StorageError
 
 LEAST, PIECE = 64 << 10, 4 << 20
-"""Bytes of the smallest piece, and of the largest. A rank holds about three pieces in memory at a time."""
+"""The limits of the size of pieces, in bytes; only the last piece may be smaller.
+
+A rank holds about three pieces in memory at a time.
+"""
 _EACH = 4
-"""The number of pieces for each rank, if they are not smaller than LEAST. With fewer pieces than ranks, some
-ranks would have nothing to read."""
+"""The number of pieces for each rank, unless the limits of their size require fewer or more. With fewer
+pieces than ranks, some ranks would have nothing to read."""
 
 
 class File(NamedTuple):

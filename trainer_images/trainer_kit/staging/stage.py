@@ -33,8 +33,8 @@ _NONE = bytes(hashlib.sha256().digest_size)
 def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None = None) -> Iterator[str]:
     """Yield the local folder that has all files of the folder `uri`; with DATA_STAGING=none, `uri` itself.
 
-    Every rank must call this. `reporter` reports the bytes that the group has read from storage, and the
-    bytes that its busiest rank has sent.
+    Every rank must call this. `reporter` reports the bytes that the group has read from storage, the bytes
+    that its busiest rank has sent, and the time.
 
     Raises DataError if there are no files, if they differ from their hashes or between ranks, or if they do
     not fit on the disk or in STAGING_GB. Raises StorageError if storage or the disk fails, GroupError if a

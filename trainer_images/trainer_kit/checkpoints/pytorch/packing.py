@@ -73,7 +73,10 @@ class Packing:
     """Whether only allowed types are loaded. If false, loading may run code."""
 
     def pack(self, value: object) -> bytes:
-        """Return `value` as bytes. Raises UntrustedTypeError if it could not be loaded again."""
+        """Return `value` as bytes.
+
+        With `weights_only`, raises UntrustedTypeError if the value could not be loaded again.
+        """
         buffer = io.BytesIO()
         torch.save(value, buffer)
         packed = buffer.getvalue()

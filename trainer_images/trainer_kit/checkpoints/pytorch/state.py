@@ -50,7 +50,8 @@ class State:
         """Return the state for torch.distributed.checkpoint.
 
         Tensors of the model and the optimizers are those in use, not copies. Each process returns its shards
-        of them and its random state. Rank 0 also returns all other values.
+        of them, its random state and its state of PowerSGD, if there is one. Rank 0 also returns the state of
+        `others`.
         """
         tensors = self._tensors()
         # Refuse an object now if a later run could not load it.
