@@ -19,7 +19,10 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 COUNTED_STEP = 4
-"""The step of an attempt that is measured. Earlier steps also allocate objects that stay in memory."""
+"""The first step of an attempt that may be measured (see `counted_step`), unless the attempt is shorter.
+
+Earlier steps also allocate objects that stay in memory.
+"""
 
 
 @dataclass
@@ -48,7 +51,7 @@ def counted_step(layout: Layout) -> int:
     """Return the number (from 1) of the step of an attempt whose costs are measured.
 
     By that step, an asynchronous pipeline has all its versions of weights. Local weights are averaged in that
-    step.
+    step, if the attempt starts at the start of a round.
     """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps

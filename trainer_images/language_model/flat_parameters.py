@@ -1,4 +1,4 @@
-"""A rank's parameters as views of one vector. Collectives and optimizers take parts of it of any size."""
+"""A rank's parameters as views of one vector, which collectives and optimizers can divide at any element."""
 
 import torch
 from torch import Tensor, nn

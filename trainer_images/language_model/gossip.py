@@ -65,7 +65,8 @@ class Gossip:
     def answering(self) -> Iterator[None]:
         """During the block, average with ranks that ask. Afterwards, the model has the weights of this rank.
 
-        Every rank must call this, and all leave it together. Raises GroupError if a peer is lost.
+        Every rank must call this. Passive ranks leave the block after all active ranks. Raises GroupError if
+        a peer is lost.
         """
         if not self.is_active:
             self._answering = [

@@ -91,7 +91,7 @@ class LayerByLayer:
         positions: list[Position],
         after: list[Tensor] | Callable[[Tensor, int], Tensor],
     ) -> list[Tensor]:
-        """Recompute the module and add to its gradients. Return the gradients of the inputs, on the host.
+        """Recompute the module, and set its gradients. Return the gradients of the inputs, on the host.
 
         `after` has the gradients of the outputs, or is a function that computes the loss of the outputs.
         """

@@ -48,8 +48,7 @@ class Layout:
     tensor: int = 1
     """The number of ranks among which each layer is divided."""
     local_steps: int = 1
-    """The number of steps of a rank between two averages of all weights, for STRATEGY=averaging and
-    gossip."""
+    """The number of steps between two averages over all ranks, for STRATEGY=averaging and gossip."""
     slow_momentum: float = 0.0
     """The momentum of the averages of STRATEGY=averaging, below 1."""
     optimizer: Stepping = Stepping.ADAMW
@@ -88,11 +87,12 @@ class Layout:
     standby: bool = False
     """Whether each parameter server has a standby."""
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
-    """The rule for which gradients a parameter server waits before an update."""
+    """The way in which a parameter server waits for its workers before an update."""
     backup_workers: int = 0
     """The number of workers for which an update does not wait. Their gradients may come too late."""
     speculate_after: int = SPECULATE_AFTER
-    """The percentage of shares with a gradient after which idle workers repeat other shares (speculative)."""
+    """The percentage of shares that must have a gradient before idle workers repeat the other shares, for
+    SYNCHRONY=speculative."""
     softsync: int = 1
     """The n of n-softsync: with N workers, an update takes N / n gradients."""
     compensation: float = COMPENSATION
@@ -375,8 +375,8 @@ def _batch_growth_fits(layout: Layout) -> None:
 def uses_ddp(layout: Layout) -> bool:
     """Return whether DistributedDataParallel averages the gradients.
 
-    It supports neither tensor parallel models nor pipelines. In these cases, gradients are averaged after
-    the last micro-batch or, with OFFLOAD=layers, layer by layer.
+    It supports neither tensor parallel models nor pipelines: their gradients are averaged after the last
+    micro-batch. With OFFLOAD=layers, gradients are averaged layer by layer.
     """
     shares_whole = layout.strategy in (Strategy.DDP, Strategy.ZERO_REDUNDANCY_OPTIMIZER)
     shares_whole = shares_whole and not layout.is_layer_by_layer

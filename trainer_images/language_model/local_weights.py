@@ -59,9 +59,9 @@ class LocalWeights:
         self._differ = True
 
     def average(self) -> None:
-        """Average the weights and moments over all ranks, unless they are equal.
+        """Average the weights and moments over all ranks, if this rank has stepped since the last average.
 
-        Every rank must call this.
+        Every rank must call this. Either all ranks or none must have stepped.
         """
         if not self._differ:
             return

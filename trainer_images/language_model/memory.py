@@ -80,7 +80,10 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host: with OFFLOAD=layers always, with optimizer between steps."""
+    """Keep the optimizer's state on the host.
+
+    With OFFLOAD=layers, it is always there; with OFFLOAD=optimizer, between steps.
+    """
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))

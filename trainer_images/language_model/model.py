@@ -1,10 +1,10 @@
 """The model: a GPT-style decoder. A process may hold only some of its layers.
 
-A layer has the same number in a part as in the whole model, so weights have the same names everywhere. Only
-the initial weights are random. The seed of each weight depends on its name, so every layout starts with the
-same weights. There are no biases. Some biases would have a gradient of zero except for rounding errors, and
-Adam makes a full step even from a tiny gradient. So with biases, the results of different layouts could not
-be compared.
+A layer has the same number in a part as in the whole model, so weights have the same names everywhere.
+Without dropout, only the initial weights are random. The seed of each weight depends on its name, so every
+layout starts with the same weights. There are no biases. Some biases would have a gradient of zero except for
+rounding errors, and Adam makes a full step even from a tiny gradient. So with biases, the results of
+different layouts could not be compared.
 """
 
 import hashlib

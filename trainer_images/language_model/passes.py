@@ -34,7 +34,7 @@ class Passes(Protocol):
 
 
 class WholeDepth:
-    """Processes micro-batches one by one. Gradients accumulate and are averaged with the last one."""
+    """Processes micro-batches one by one, and accumulates their gradients."""
 
     def __init__(
         self,

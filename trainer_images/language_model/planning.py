@@ -42,7 +42,10 @@ class Choice:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The parameters of the layout, without the parameters of the model and without defaults."""
+        """STRATEGY, and the other parameters of the layout that differ from their defaults.
+
+        Parameters of the model are left out, except PRECISION.
+        """
         names = (
             *("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches"),
             *("checkpointing", "offload", "precision"),
@@ -138,7 +141,7 @@ def plan(
 
 
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
-    """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
+    """Find layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
     The layouts are sorted: those without OFFLOAD first, then by the time lost to waiting and recomputation,
     by traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy,
@@ -157,7 +160,7 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
 
 
 def least(model: Layout, ranks: int) -> Choice | None:
-    """Return the layout that needs the least memory, or None if there is no valid layout."""
+    """Return the considered layout that needs the least memory, or None if none is valid."""
     priced = (price(layout) for layout in _layouts(model, ranks))
     return min(priced, key=lambda choice: choice.memory_bytes, default=None)
 
@@ -169,7 +172,7 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
-    """Yield all valid layouts of the same model and batch."""
+    """Yield the valid layouts of the same model and batch, with the choices that the planner considers."""
     for pipeline in _divisors(ranks):
         for tensor in _divisors(ranks // pipeline):
             for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):

@@ -27,7 +27,11 @@ class Stepper:
     mesh: Mesh
 
     def step(self, learning_rate: float) -> None:
-        """Take a step. The data ranks must call this together, and with fp16, all ranks."""
+        """Take a step.
+
+        The data ranks must call this together, unless they average weights. With fp16, all ranks must call it
+        together.
+        """
         layout = self.layout
         averages = any(
             (

@@ -22,7 +22,8 @@ class AllReduce(Protocol):
 def by_hand(topology: Topology, size: int, node_size: int) -> AllReduce:
     """Return the algorithm for `size` processes, with `node_size` of them per node.
 
-    A torus uses the grid of `size` that is closest to a square. Raises KeyError for Topology.LIBRARY.
+    A torus uses the grid of `size` processes that is closest to a square. Raises KeyError for
+    Topology.LIBRARY.
     """
     algorithms: dict[Topology, AllReduce] = {
         Topology.STAR: star.all_reduce,

@@ -54,7 +54,8 @@ class Leader:
         self._rule = rule
         self._post = post
         self._servers = {roles.shard_of(server): server for server in servers}
-        """The other servers by shard. After a take-over, they introduce themselves first."""
+        """The other servers by shard. If this leader has taken over, each is added when it introduces
+        itself."""
         self._ordered = dict(history.last)
         """The number of the last ordered gradient of each worker."""
         self._have: dict[Order, set[int]] = {}

@@ -16,8 +16,8 @@ class Kind(IntEnum):
     """Worker to server: (gradient's number), the shard's gradient and the loss. Number 0 has no tensor: it
     asks for the worker's first weights."""
     WEIGHTS = 1
-    """Server to worker: (number of its last gradient, version, share of the batch), the shard's weights for
-    the next gradient. Share -1 stands for the worker's own next batch."""
+    """Server to worker: (number of the worker's last gradient, version, share of the batch), the shard's
+    weights for the next gradient. Share -1 stands for the worker's own next batch."""
     HAVE = 2
     """Server to leader: (worker, gradient's number, bytes sent, bytes received). The gradient has arrived."""
     TAKE = 3
@@ -27,7 +27,8 @@ class Kind(IntEnum):
     COPIED = 5
     """Standby to its server: the standby has taken the copy."""
     HERE = 6
-    """Server to leader, if one of them has just taken over: (number of gradients ordered by leaders)."""
+    """Server to leader, if one of them has just taken over: (number of gradients whose orders the server
+    has got)."""
     ASK = 7
     """Leader to server: the leader needs the state after the gradients ordered so far."""
     STATE = 8

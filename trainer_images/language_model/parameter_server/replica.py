@@ -70,8 +70,8 @@ class Replica:
         self._orders: deque[Order | None] = deque()
         """The gradients to take. None is the leader's request for the state."""
         self._copied: deque[Gradient] = deque()
-        """The gradients whose copies were sent to the standby. They are taken here once the standby has taken
-        them."""
+        """The gradients to take next. Their copies were sent to the standby, if there is one: then they are
+        taken here once the standby has taken them."""
         self._confirmed = 0
         """The number of copied gradients that the standby has taken."""
         self._history = History(roles.workers)

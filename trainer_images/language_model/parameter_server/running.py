@@ -14,8 +14,8 @@ from language_model.parameter_server.worker import Worker
 def serve(replica: Replica, mailbox: Mailbox) -> Iterator[Update]:
     """Serve, or stand by, until no process needs this one. Yield each update.
 
-    The weights do not change between two updates, so the leader may save a checkpoint there, with `gather`.
-    Raises GroupError if a process that is needed is lost.
+    While the caller handles an update, the weights do not change. So the leader may then save a checkpoint,
+    with `gather`. Raises GroupError if a process that is needed is lost.
     """
     replica.start()
     while not replica.has_finished:
@@ -46,7 +46,7 @@ def work(
 
     `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
     that share in the model, and returns the loss. Share -1 stands for this worker's own next batch. At the
-    end, the model has the last weights. Raises GroupError if a server without a standby is lost.
+    end, the model has the last weights. Raises GroupError if a server is lost and has no standby left.
     """
     count = 0
     while True:

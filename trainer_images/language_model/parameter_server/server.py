@@ -77,7 +77,8 @@ class ParameterServer:
         self.staleness: Counter[int] = Counter()
         """The number of applied gradients by staleness."""
         self.dropped = 0
-        """The number of gradients that were too late for their step."""
+        """The number of gradients that were not applied: they were too late, or others had computed the same
+        share."""
 
     def hand_out(self, worker: int) -> Tensor:
         """Return the present weights, for the next gradient of `worker`."""

@@ -42,7 +42,7 @@ def state_of(model: nn.Module, optimizer: Optimizer) -> Tensor:
 
 
 def set_state(model: nn.Module, optimizer: Optimizer, state: Tensor, steps: int) -> None:
-    """Set the weights and the state of the optimizer after `steps` steps."""
+    """Set the weights and the optimizer's state from `state`, which was saved after `steps` steps."""
     weights, *moments = state
     flat.set_weights(model, weights)
     for parameter in model.parameters() if moments else ():
