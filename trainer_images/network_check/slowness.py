@@ -44,13 +44,14 @@ class Slow:
 
 
 def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> list[Slow]:
-    """Return the slow instances, then the slow pairs between the others.
+    """Return for each measure the slow instances, and then the slow pairs.
 
     An instance is slow if even the best of its links is `factor` times slower than the median of the best
     links of all instances. A pair is slow if it is `factor` times slower than the median of the pairs whose
-    instances are not slow. So one slow instance does not make its peers look slow, in a group of three or
-    more. Pairs within an instance are compared only with each other. For an even number of values, the median
-    is the faster of the two middle values. So even one of two links can be slow.
+    instances are not slow. Pairs of slow instances are left out. So one slow instance does not make its peers
+    look slow, in a group of three or more. Pairs within an instance are compared only with each other. For an
+    even number of values, the median is the faster of the two middle values. So even one of two links can be
+    slow.
     """
     between = [pair for pair in pairs if pair.source // local_size != pair.destination // local_size]
     within = [pair for pair in pairs if pair not in between]

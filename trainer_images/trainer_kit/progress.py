@@ -78,9 +78,10 @@ class Reporter:
 def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run, which takes place in the block.
 
-    Only the master's progress, metrics and artifacts are sent. If reports are sent by calls, every rank
-    reports its position, so the service notices a rank that falls behind (`steps`). From the start of the
-    block on, the process can also be inspected from outside (`outside`).
+    Only the progress, metrics and artifacts of the master are sent, and those of a rank that has called
+    `lead`. If reports are sent by calls, every rank reports its position, so the service notices a rank that
+    falls behind (`steps`). From the start of the block on, the process can also be inspected from outside
+    (`outside`).
     """
     outside.answer()
     sink = _sink(_process_of(group.rank))

@@ -47,7 +47,7 @@ def listen(grace: float = GRACE_SECONDS) -> None:
 
 @contextmanager
 def deferred(grace: float) -> Iterator[Callable[[], bool]]:
-    """Defer SIGTERM during the block, which then has `grace` seconds to end by itself.
+    """Defer SIGTERM during the block. When it arrives, the process has `grace` seconds to end by itself.
 
     Yields a function that returns whether SIGTERM has arrived. SIGINT, which a person sends, still ends the
     process at once.

@@ -35,8 +35,8 @@ class Resumed(NamedTuple):
 def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Exchange) -> Resumed:
     """Start a run of `attempt`, and restore the newest intact checkpoint, if there is one.
 
-    Every process of the group must call this. Raises SupersededError if a later attempt has started,
-    StorageError if storage stays unavailable, UnfitError and UntrustedTypeError.
+    Every process of the group must call this. Raises SupersededError if a later run has started, StorageError
+    if storage stays unavailable, UnfitError and UntrustedTypeError.
     """
     run = exchange.by_first(lambda: with_retries(lambda: folder.begin(attempt)))
     # List the folder only now: before `begin`, an earlier run may still publish or remove checkpoints.

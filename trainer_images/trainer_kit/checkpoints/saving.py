@@ -49,7 +49,7 @@ class Saver:
         self.failures = 0
         """The number of failed saves since the last successful one."""
         self.superseded: SupersededError | None = None
-        """Set when a later attempt has started. Nothing is saved after that."""
+        """Set when a later run has started. Nothing is saved after that."""
 
     @property
     def is_busy(self) -> bool:
