@@ -77,4 +77,4 @@ A test compares this table with the table of rights, so a new call without a kin
 CHANGING: Final = frozenset(
     name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)
 )
-"""The calls that change something, which are always logged."""
+"""The calls that change something, except Report. They are logged even if they succeed."""
