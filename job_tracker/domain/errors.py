@@ -44,7 +44,10 @@ class TrackerError(Exception):
 
 
 class InvalidField(TrackerError):
-    """A value in a request is not allowed. The message names the field, usually the value, and what is allowed."""
+    """A value in a request is not allowed.
+
+    The message names the field, usually the value, and what is allowed.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")

@@ -305,8 +305,8 @@ class Job:
     def decided(self, ending: Ending) -> "Job":
         """Return the job with this decided ending.
 
-        Raises IllegalMove if TRANSITIONS lacks the move, or if an ending was decided before, except in the
-        following cases.
+        Raises IllegalMove if TRANSITIONS lacks the move. Also raises it if an ending was decided before, with
+        three exceptions.
 
         A cancel replaces the decision to make another attempt. A failure replaces a success, since a worker
         may fail while it has time to end. An ending of another kind replaces an interruption, since the
