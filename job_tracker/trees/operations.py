@@ -91,7 +91,10 @@ class Programs:
         self._uploads = _Uploads(most_seconds, share_seconds)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
-        """Return which parts of a tree are stored. Count the call as a use of the tree. Raises InvalidField."""
+        """Return which parts of a tree are stored. The call counts as a use of the tree.
+
+        Raises InvalidField if `tree` cannot be the name of a tree.
+        """
         self._check(caller, "find_tree")
         await self._lookups.take(caller.key)
         try:
