@@ -21,7 +21,8 @@ class CallKind(StrEnum):
     REPORT = "report"
     """The call reports on an attempt of a job.
 
-    These calls are counted for each process of an attempt; all other calls are counted for each caller.
+    These calls are counted for each process of an attempt. FetchProgram, which also needs a report token,
+    counts as a report of the attempt's process 0. All other calls are counted for each caller.
     """
 
 
