@@ -176,7 +176,7 @@ class Jobs:
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
 
-        Raises UnknownProject if no jobs are found and a project in `where` does not exist.
+        Raises UnknownProject if `before` is None, no jobs are found, and a project in `where` does not exist.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -295,7 +295,7 @@ class Jobs:
         await self._store.delete([job_id], event=self._event(caller, "delete", Outcome.DONE, job))
 
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
-        """Yield the job now and after every change, until it has ended. Raises JobNotFound.
+        """Yield the job now and whenever it has changed, until it has ended. Raises JobNotFound.
 
         Like every stream, it ends with an error if its caller loses the right to read it; see `streams`.
         """

@@ -10,9 +10,10 @@ _REMEMBERED: Final = 1024
 
 @lru_cache(_REMEMBERED)
 def network_of(address: str) -> str:
-    """Return the part of the address that a caller cannot choose, to count callers by.
+    """Return the part of the address that a caller cannot choose. Callers are counted by it.
 
-    It is the network of an IPv6 address, such as ipv6:2001:db8::/64, and each other address as a whole.
+    It is the network of an IPv6 address, such as ipv6:2001:db8::/64. Any other address is returned as a
+    whole.
     """
     scheme, _, host = address.partition(":")
     if scheme != "ipv6":

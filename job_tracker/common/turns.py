@@ -8,8 +8,8 @@ class FairTurns:
     """Grants a limited number of turns at once.
 
     Each caller gets only some of the turns, so a single caller never makes the others wait. A free turn goes
-    to the waiting caller with the fewest turns. Among equals, it goes to the caller whose last turn was
-    granted longest ago.
+    to the waiting caller with the fewest turns. Among equals, it goes to the first in line. A caller goes to
+    the end of the line when it begins to wait, and when it gets a turn.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:

@@ -21,7 +21,8 @@ class CallKind(StrEnum):
     REPORT = "report"
     """The call reports on an attempt of a job.
 
-    These calls are counted for each process of an attempt; all other calls are counted for each caller.
+    These calls are counted for each process of an attempt. FetchProgram, which also needs a report token,
+    counts as a report of the attempt's process 0. All other calls are counted for each caller.
     """
 
 
@@ -77,4 +78,4 @@ A test compares this table with the table of rights, so a new call without a kin
 CHANGING: Final = frozenset(
     name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)
 )
-"""The calls that change something, which are always logged."""
+"""The calls that change something, except Report. They are logged even if they succeed."""

@@ -15,7 +15,7 @@ TrackerError
 ├── Forbidden                the caller is known, but its role does not allow this
 ├── NotPossible              the present state of the object does not allow this
 ├── AttemptOver              a report for an attempt that is no longer running
-├── IllegalMove              a transition that is not in TRANSITIONS
+├── IllegalMove              a move that is not in TRANSITIONS, or follows a decided ending
 ├── StaleJob                 another writer changed the job first: read it again
 ├── LeadershipLost           the term is over: another replica may lead
 ├── StoreUnavailable         the store does not answer: retry later
@@ -44,7 +44,10 @@ class TrackerError(Exception):
 
 
 class InvalidField(TrackerError):
-    """A value in a request is not allowed. The message names the field, the value and what is allowed."""
+    """A value in a request is not allowed.
+
+    The message names the field, usually the value, and what is allowed.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -174,7 +177,7 @@ class AttemptOver(TrackerError):
 
 
 class IllegalMove(TrackerError):
-    """A move between states that is not in TRANSITIONS."""
+    """A move between states that is not in TRANSITIONS, or that an earlier decided ending rules out."""
 
     def __init__(self, job_id: int, source: str, target: str) -> None:
         super().__init__(f"job {job_id} cannot move from {source} to {target}")
@@ -200,7 +203,7 @@ class StoreLost(StoreUnavailable):
 
 
 class StoreRefused(TrackerError):
-    """The store cannot be opened. Nothing in it was changed."""
+    """The store cannot be opened. No job in it was changed."""
 
 
 class StorageUnavailable(TrackerError):

@@ -122,7 +122,10 @@ class Job:
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts the job may make, including preempted, resized and evicted ones."""
+        """Return how many attempts the job may make, including preempted, resized and evicted ones.
+
+        After failures in _OF_NO_ATTEMPT, the job may make more.
+        """
         return self.spec.retry.max_attempts + self._interruptions
 
     @property
@@ -302,12 +305,12 @@ class Job:
     def decided(self, ending: Ending) -> "Job":
         """Return the job with this decided ending.
 
-        Raises IllegalMove if TRANSITIONS lacks the move, or if another ending was decided before.
+        Raises IllegalMove if TRANSITIONS lacks the move. Also raises it if an ending was decided before, with
+        three exceptions.
 
-        There are three exceptions. A cancel replaces the decision to make another attempt. A failure
-        replaces a success, since a worker may fail while it has time to end. An ending of another kind
-        replaces an interruption, since the attempt may still end by itself. The new ending keeps the
-        preemption of the old one.
+        A cancel replaces the decision to make another attempt. A failure replaces a success, since a worker
+        may fail while it has time to end. An ending of another kind replaces an interruption, since the
+        attempt may still end by itself. In each case, the new ending keeps the preemption of the old one.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (

@@ -64,7 +64,7 @@ class JobSpec:
     pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it never changes
     """The checked instance options of the request."""
     code_version: str = ""
-    """The version of the training code, as configured at submission."""
+    """The version of the training code: as configured at submission, or as sent with a program."""
     algorithm_version: int = 0
     """The version of the accepted algorithm, if the API declared the algorithm; 0: it is in a file."""
     dataset_declaration: int = 0
@@ -76,7 +76,10 @@ class JobSpec:
     deadlines: Deadlines = field(default_factory=Deadlines)
     numbers: NumberPolicy = field(default_factory=NumberPolicy)
     home: str = ""
-    """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
+    """PROJECT/STORE, with which the paths of the job's folders begin (see naming.job_folder).
+
+    Empty for jobs of versions without homes.
+    """
     project: str = naming.DEFAULT_PROJECT
     """The project that the job belongs to. The roles in this project decide the rights to the job."""
     submitted_by: str = ""

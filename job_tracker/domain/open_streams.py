@@ -55,7 +55,11 @@ class OpenStreams:
     async def read(
         self, begin: Callable[[], Awaitable[tuple[StreamUse, AsyncGenerator[T, None]]]]
     ) -> AsyncGenerator[T, None]:
-        """Yield the items of the stream that `begin` returns, and close the stream. Raises LimitExceeded."""
+        """Yield the items of the stream that `begin` returns, and close the stream.
+
+        Raises LimitExceeded, the errors of `begin` and of the stream, and the error with which `recheck` ends
+        the stream.
+        """
         use, items = await begin()
         stream, who = _OpenStream(use), use.caller.key
         self._check_number(who)

@@ -91,14 +91,22 @@ class ProjectLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """The longest time that a job may stay in each state before it fails. None: for ever."""
+    """The longest time that a job may stay in each state, and without progress, before it fails.
+
+    None: for ever, except for `progress`.
+    """
 
     queue: timedelta | None = None
-    """The time in the queue, each time the job is queued."""
+    """The time in the queue, each time the job is queued. A wait in the cluster's own queue counts, too."""
     start: timedelta | None = None
-    """The time from the launch of an attempt until its master runs."""
+    """The time from the launch of an attempt until its master runs.
+
+    If the attempt waits in the cluster's own queue, the time counts from the end of this wait.
+    """
     run: timedelta | None = None
     """The time from the start of an attempt's master until the end of the attempt."""
     progress: timedelta | None = None
-    """The time for a step. None: the limit is learned, and applies only to attempts whose processes report
-    their steps by calls."""
+    """The time without progress. The limit is higher if the attempt's usual steps take long.
+
+    None: the limit is learned, and applies only to attempts whose processes report their steps by calls.
+    """

@@ -95,7 +95,10 @@ class Progress:
     ranks: tuple[RankPace, ...] = ()
     """The pace of each process that reports by calls. It is a few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
-    """The first value of each metric that is NaN or infinite, in the order in which they were reported."""
+    """The first value of each metric that is NaN or infinite, in the order in which they were reported.
+
+    If there are very many such metrics, later ones are left out.
+    """
     first_step_at: datetime | None = None
     """The time at which the attempt reported its first step. From then on, it trains."""
     saved: Saved | None = None

@@ -125,7 +125,10 @@ class LogArchive:
         return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
     async def _index(self, group: GroupRef, rank: int) -> Index | None:
-        """Return the index of a log; None if the log is a single block, or is from an earlier version."""
+        """Return the index of a log; None if it has no index or a damaged one.
+
+        A log of a single block, or of an earlier version, has no index.
+        """
         path = self._path(group, rank)
 
         def read() -> Index | None:

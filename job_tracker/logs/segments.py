@@ -35,7 +35,7 @@ _Place = tuple[int, int]
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries; if the writer is faster, there is a gap, for which the reader gets a record
+_MOST_PLACINGS = 5  # tries to open a segment before the writer removes it; then, the reader reports a gap
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
@@ -247,7 +247,10 @@ class _Folder:
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
-        """Open the file of a segment and close the previous file. Return None if there is no such file."""
+        """Open the file of a segment and close the previous file.
+
+        Return None if there is no such file, if it is not a regular file, or if it is not readable.
+        """
         self._close_file()
         try:
             self._file = open_regular(f"{segment:020d}", self._folder)

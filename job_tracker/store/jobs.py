@@ -189,7 +189,7 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
-        """Skip the `number` ids that follow `beyond` or the last id in use, whichever is higher.
+        """Skip the `number` ids that follow `beyond` or the last id that was given, whichever is higher.
 
         Returns the last skipped id. Jobs that are submitted from now on have higher ids.
         """

@@ -42,7 +42,10 @@ class TreeLimits:
 
     @property
     def max_manifest(self) -> int:
-        """Return the size of the largest manifest in bytes, for paths of a usual length."""
+        """Return the largest allowed size of a manifest in bytes.
+
+        It suffices for `max_files` files whose paths have a usual length.
+        """
         return 4096 + 256 * self.max_files
 
 

@@ -91,7 +91,10 @@ class Programs:
         self._uploads = _Uploads(most_seconds, share_seconds)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
-        """Return which parts of a tree are stored. The call counts as a use of the tree."""
+        """Return which parts of a tree are stored. The call counts as a use of the tree.
+
+        Raises InvalidField if `tree` cannot be the name of a tree.
+        """
         self._check(caller, "find_tree")
         await self._lookups.take(caller.key)
         try:
@@ -160,9 +163,10 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
+        """Count a job's use of a tree of uncommitted changes, which may be incomplete or unknown.
 
-        Raises InvalidField if the tree is of another kind.
+        Raises InvalidField if `tree` is not the name of a tree, or if the tree is complete and of another
+        kind.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """

@@ -108,7 +108,8 @@ class ProjectTrees:
     def find(self, tree: str) -> TreeStatus:
         """Return which parts of a tree are stored.
 
-        If its manifest is stored, the call counts as a use of the tree.
+        If its manifest is stored, the call counts as a use of the tree. Raises InvalidField if `tree` cannot
+        be the name of a tree.
         """
         with self._access(), self._locked():
             return self._found(tree)

@@ -229,7 +229,7 @@ class Upload:
     def _faults(self) -> Iterator[None]:
         """Explain faults of the disk in the block.
 
-        If the disk is full, the incomplete contents are removed.
+        If the disk is full, the contents of this upload that are not in `blobs` yet are removed.
         """
         try:
             with explained_faults(self._trees.incoming.path):

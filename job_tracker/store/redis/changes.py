@@ -1,8 +1,8 @@
 """Broadcasts changes of jobs: directly within this process, and by pub/sub to other replicas.
 
-A replica misses the messages that are sent while it is not connected. After each new connection, it
-therefore announces, in its own process, each job that may have changed: live jobs, the head of the queue, and
-jobs with watchers.
+A replica misses the messages that are sent while it is not connected. So whenever it has connected again, it
+announces, in its own process, each job that may have changed: live jobs, the head of the queue, and jobs with
+watchers.
 """
 
 import asyncio

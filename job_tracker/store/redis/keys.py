@@ -7,7 +7,7 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
                               tokens, projects and report keys, the number of changes of declarations, and
                               the id of the last audit event
     {p}:leader                hash: the leader and its term; expires with the lease
-    {p}:last-id               the id of the job that was submitted last; never decreases
+    {p}:last-id               the last id that was given to a job, or skipped; never decreases
     {p}:job:ID                hash: one job
     {p}:jobs                  sorted set of the ids of all jobs, scored by id
     {p}:queued … :cancelled   sorted sets: the ids of the jobs in a state, scored by id

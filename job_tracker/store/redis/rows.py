@@ -1,6 +1,6 @@
 """Jobs as hashes.
 
-Fields that scripts or operators read are plain text; other fields are JSON. '' stands for None.
+Fields with a single value are plain text; fields with several values are JSON. '' stands for None.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,6 @@
-"""The Lua scripts. Each script is one atomic step, which checks first and writes afterwards.
+"""The Lua scripts. Each script is one atomic step.
+
+A script checks first and writes afterwards. Only REPORT_KEY_ROTATE deletes unused keys before its last check.
 
 Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
 read-only replica), it refuses the first write of a script. It never accepts the first write and refuses a

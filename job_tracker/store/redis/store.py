@@ -66,7 +66,8 @@ _SOURCES = {
 class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisScheduling, RedisAudit):
     """A store on a Redis server.
 
-    Every change is one script, so it is atomic. Open it with `RedisStore.open`.
+    Every script is atomic. A change of many items may take several scripts. Open the store with
+    `RedisStore.open`.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -15,8 +15,8 @@ _REPLACED = ".replaced-"
 def back_up(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of the store at `path` into one file, durably.
 
-    A service that uses the store at the same time is not delayed. Existing files are not overwritten. Raises
-    StoreRefused.
+    A service that uses the store at the same time is not delayed. An existing `target` is not overwritten.
+    Raises StoreRefused.
     """
     if target.exists():
         raise StoreRefused(f"{target}: exists, and backups are not overwritten; choose another name")

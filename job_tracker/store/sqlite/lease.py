@@ -38,6 +38,6 @@ class Lease:
         return True
 
     def check(self, term: Term | None) -> None:
-        """Raise LeadershipLost if the term is not the latest term. None is always accepted."""
+        """Raise LeadershipLost if the term is not the latest one, or was resigned. None is accepted."""
         if term is not None and term != self._term:
             raise LeadershipLost(f"term {term.number} is over")

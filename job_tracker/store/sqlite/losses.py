@@ -25,6 +25,8 @@ class LossWatch:
         self._contents = OpenContents(path, connection)
         self.is_whole = True
         """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed these files.
+
+        False, too, if only the lock file was lost: another service may use the other files.
         """
         self.is_cut = False
         """Whether a file was truncated. If so, a checkpoint would damage the database."""

@@ -23,7 +23,7 @@ class Mark:
     last_id: int
     """The highest id that may have been given to a job."""
     is_exact: bool
-    """Whether `last_id` was certainly given.
+    """Whether `last_id` was certainly given to a job, or skipped.
 
     If not, the store is open or was not closed properly. Then up to 1,000 ids, the last of which is this one,
     may be unused.
@@ -31,7 +31,7 @@ class Mark:
 
     @property
     def surely_given(self) -> int:
-        """The highest id of which it is certain that it was given to a job."""
+        """The highest id of which it is certain that it was given to a job, or skipped."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:

@@ -1,4 +1,7 @@
-"""Jobs as rows: values by which jobs are queried have a column; other values are JSON."""
+"""Jobs as rows. The values by which jobs are queried have columns of their own.
+
+Other columns have single values, or JSON.
+"""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -39,7 +42,7 @@ def size_of(row: sqlite3.Row) -> int:
 
 
 def fixed_columns(job: Job) -> dict[str, Any]:
-    """Return the columns that are written once, except the id, with their values."""
+    """Return columns of a new job, with their values: those that `changing_columns` does not return."""
     return {
         "version": job.version,
         "name": job.spec.name,

@@ -51,8 +51,8 @@ class SqliteStore(
 ):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
-    Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
-    passing it to a thread. Lists are read in a thread.
+    Single rows and some short lists are read on the event loop: in WAL mode a reader never waits, and such a
+    read is faster than passing it to a thread. Other lists are read in a thread.
     """
 
     def __init__(self, path: Path, lock: int, connection: sqlite3.Connection, marker: Marker) -> None:

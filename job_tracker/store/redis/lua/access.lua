@@ -1,7 +1,7 @@
 -- The keys of tokens and projects, and the number of their changes.
 local function token_key(id) return key('token:' .. id) end
 local function access_changed() redis.call('HINCRBY', KEYS[1], 'access', 1) end
--- Revokes a token at a time, unless it is revoked already. Returns whether it was not.
+-- Revokes a token at the given time, unless it is revoked already. Returns whether this call revoked it.
 local function revoke(id, at)
   local is_new = redis.call('HSETNX', token_key(id), 'revoked_at', at) == 1
   if is_new then

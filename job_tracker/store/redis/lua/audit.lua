@@ -1,5 +1,5 @@
--- Stores an event, JSON of {lowest id, at, project, caller, action, target, content}, or '' for none. `target`
--- replaces its own. Ids increase, even if a clock is set back.
+-- Stores an event, JSON of {lowest id, at, project, caller, action, target, content}, or '' for none.
+-- `target`, if given, replaces the target in the event. Ids increase, even if a clock is set back.
 local function record(event, target)
   if event == '' then return end
   local lowest, at, project, caller, action, own, content = unpack(cjson.decode(event))

@@ -1,6 +1,7 @@
 -- ARGV: store, limit, highest id ('+' for any), lowest id ('-' for any), project ('' for any), caller ('' for any)
 -- Returns matching events, newest first, and the id below which the caller continues; '' at the end.
--- It walks at most SCAN entries of the smallest stream with all matches, since a server does nothing else meanwhile.
+-- It walks at most SCAN entries, since the server does nothing else meanwhile. They are from a stream that
+-- has all matches: the caller's, or else the project's, or else the stream of all events.
 local SCAN = 1000
 local _, limit, highest, lowest, project, caller = unpack(ARGV)
 limit = tonumber(limit)

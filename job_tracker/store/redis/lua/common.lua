@@ -17,13 +17,13 @@ local function owner_of(by)
   if not by then return 'default', '' end
   return string.match(by, '^([^/]*)/(.*)$')
 end
--- Keeps the set of the queued jobs of a caller.
+-- Updates the set of a caller's queued jobs after a move from `before` to `after`.
 local function move_of_caller(by, before, after, id)
   if by == '' then return end
   if before == 'queued' then redis.call('ZREM', key('queued-by:' .. by), id) end
   if after == 'queued' then redis.call('ZADD', key('queued-by:' .. by), id, id) end
 end
--- Keeps the set of the queued jobs of a queue, and their number.
+-- Updates the set of a queue's queued jobs, and their number, after a move from `before` to `after`.
 local function move_of_queue(queue, before, after, id)
   local change = 0
   if before == 'queued' then change = change - redis.call('ZREM', key('queue:' .. queue), id) end

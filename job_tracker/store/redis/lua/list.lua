@@ -1,7 +1,8 @@
 -- ARGV: store, limit, most bytes, upper bound of the id as ZREVRANGEBYSCORE wants it, algorithm ('' for any),
--- prefix of the name, name of the caller that submitted it ('' for any), number of projects ('' for any),
--- the first time of submission, the time before which it was submitted, both as searched for by id and as compared
--- (as `comparable` returns them, '' for any), tags (JSON), projects..., states...
+-- prefix of the name, the submitter of the job ('' for any), number of projects ('' for any), four times in
+-- the form of `comparable` ('' for any), tags (JSON), projects..., states...
+-- The times: two lower bounds and two upper bounds of the time of submission. The first of each two is wider,
+-- and limits the range of ids; the second is compared with the time of each job.
 -- Returns the matching jobs, newest first, and the id below which the caller continues; '' at the end.
 -- Returns 'cut' with the first jobs if more match than the limit or the bytes allow.
 --
@@ -77,7 +78,8 @@ if named and named * named <= size * limit then
   end
   table.sort(ids, newest_first)
 else
-  -- Of many parts, fewer ids each. Below the last id of a part that has more, ids may be missing.
+  -- If there are many parts, fewer ids of each are read. If a part may have more ids, they are below the last
+  -- id that was read of it, so the list is complete only down to that id.
   local each = math.max(FEW, math.floor(SCAN / math.max(1, #drivers / #STATES)))
   local bound = 0
   for _, index in ipairs(drivers) do

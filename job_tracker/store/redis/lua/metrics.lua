@@ -1,4 +1,4 @@
--- ARGV: store, id, and perhaps names of series, the others of which are left out
+-- ARGV: store, id, the names of the wanted series... (no names: all series)
 local wanted = {unpack(ARGV, 3)}
 if #wanted == 0 then
   wanted = redis.call('HKEYS', key('metrics:' .. ARGV[2]))

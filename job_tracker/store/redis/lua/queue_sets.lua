@@ -11,8 +11,9 @@ local function make_queue_sets()
     move_of_queue(queue, '', 'queued', id)
   end
 end
--- A replica of an earlier version, which keeps no such sets, may have run beside this one. It starts the first jobs of
--- a queue, so these tell.
+-- A replica of an earlier version, which keeps no such sets, may have run beside this one. It starts the
+-- first jobs of a queue without removing them from the sets. So it suffices to check the first job of each
+-- set, and the total.
 local function are_queue_sets_whole()
   local total, found = 0, redis.call('HGETALL', key('queues'))
   for i = 1, #found, 2 do
