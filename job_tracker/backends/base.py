@@ -111,7 +111,9 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """The time at which the first rank failed, in seconds since 1970; None if it is unknown."""
+        """The time of the first failure of a rank, in seconds since 1970; None if there is none, or if its
+        time is unknown.
+        """
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
@@ -218,12 +220,12 @@ class Backend(LiveLogs, Protocol):
     async def launch(self, job: Job) -> Observation:
         """Start the group of the job's attempt, and return its state.
 
-        A launch may be repeated: existing instances are adopted, and an instance that may have run is never
-        created again. So the launch raises LaunchFailed if the group's master is gone. If the launch of the
-        job was complete (`was_launched`), missing ranks are not created.
+        A launch may be repeated: existing instances are adopted, and an instance that may have run is not
+        created again, except for a restart. So the launch raises LaunchFailed if the group's master is gone.
+        If the launch of the job was complete (`was_launched`), missing ranks are not created.
 
-        A rank that has failed is restarted if the job wants more restarts than the rank has had. Its log is
-        continued. A rank that still runs is killed first.
+        A rank is restarted if the job wants more restarts than the rank has had. Its log is continued. If the
+        rank still runs, it is killed first.
 
         Raises LaunchFailed if a retry is pointless, and BackendUnavailable if a retry may help. In both
         cases, the created instances stay for the next `launch` or for `stop`: the caller stores the diagnosis

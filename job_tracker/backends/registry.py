@@ -90,8 +90,8 @@ class Opened:
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class. The class has defaults for all members that plugins do not define, even
-    for members of later versions.
+    Plugins inherit from this class. A member that a plugin may leave out has a default here, and so will each
+    member that a later version adds.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -186,7 +186,7 @@ class BackendPlugin(Protocol):
 
 
 class BrokenPlugin(Exception):
-    """An installed backend cannot be used. The message says which backend, why, and what to do."""
+    """An installed backend cannot be used, or none is installed. The message says why, and what to do."""
 
 
 @cache

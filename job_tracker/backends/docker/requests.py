@@ -9,7 +9,8 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Files in this folder are executable, unlike by default: just-in-time compilers load their kernels from it.
+# Options of the folders for temporary files. Unlike by default, these files can be executed, because
+# just-in-time compilers load their kernels from there.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
