@@ -40,7 +40,7 @@ ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
 
 
 class RequestLimits(Config):
-    """Limits of requests. The settings of backends inherit from this class.
+    """Limits of requests. The settings of a backend may inherit from this class.
 
     Keys of labels and annotations with a prefix configure another component (an identity, a network, a
     sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
