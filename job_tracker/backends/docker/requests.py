@@ -9,8 +9,8 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Options of the folders for temporary files. Unlike by default, these files can be executed, because
-# just-in-time compilers load their kernels from there.
+# Options of the mounts of HOME and TMPDIR. Unlike by default, files there can be executed: just-in-time
+# compilers load their kernels from them.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
