@@ -240,8 +240,9 @@ class Backend(LiveLogs, Protocol):
         A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken. The
         later changes do not show that a group is gone, so callers must take a new snapshot from time to time.
         END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`. The
-        number of calls to the engine for a snapshot does not depend on the number of groups. Intermediate
-        changes may be left out. Raises BackendUnavailable if the snapshot or later changes cannot be read.
+        number of calls to the engine for a snapshot does not depend on the number of running groups.
+        Intermediate changes may be left out. Raises BackendUnavailable if the snapshot or later changes
+        cannot be read.
         """
         ...
 
@@ -280,10 +281,10 @@ class Inventory(Protocol):
     def machines(self) -> Machines:
         """Yield all machines with their names, then END_OF_SNAPSHOT, then each machine that changes.
 
-        None in place of a machine means that it is gone. Machines whose flavor no job may use are left out.
-        Intermediate changes may be left out, too. Resources that the scheduler has given to attempts of this
-        service count as free, because the scheduler itself subtracts them. Raises BackendUnavailable if the
-        machines cannot be read.
+        None in place of a machine means that it is gone. Only the machines of the flavors in
+        `Surroundings.followed` are needed. Intermediate changes may be left out. Resources that the scheduler
+        has given to attempts of this service count as free, because the scheduler itself subtracts them.
+        Raises BackendUnavailable if the machines cannot be read.
         """
         ...
 

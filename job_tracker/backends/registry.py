@@ -80,7 +80,9 @@ class Opened:
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, so that the backend can show the change in the engine."""
     on_waiting: WaitingObserver | None = None
-    """Called with queued jobs whose reason for waiting has changed, to show the reason in the engine."""
+    """Called with queued jobs that have a reservation and whose reason for waiting has changed, to show the
+    reason in the engine.
+    """
     silent_seconds: Callable[[], float | None] = lambda: None
     """Returns the seconds since the engine's last message; None if the engine does not send at least one
     message a minute.
