@@ -111,7 +111,9 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """The time at which the first rank failed, in seconds since 1970; None if it is unknown."""
+        """The time of the first failure of a rank, in seconds since 1970; None if there is none, or if its
+        time is unknown.
+        """
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
@@ -218,12 +220,12 @@ class Backend(LiveLogs, Protocol):
     async def launch(self, job: Job) -> Observation:
         """Start the group of the job's attempt, and return its state.
 
-        A launch may be repeated: existing instances are adopted, and an instance that may have run is never
-        created again. So the launch raises LaunchFailed if the group's master is gone. If the launch of the
-        job was complete (`was_launched`), missing ranks are not created.
+        A launch may be repeated: existing instances are adopted, and an instance that may have run is not
+        created again, except for a restart. So the launch raises LaunchFailed if the group's master is gone.
+        If the launch of the job was complete (`was_launched`), missing ranks are not created.
 
-        A rank that has failed is restarted if the job wants more restarts than the rank has had. Its log is
-        continued. A rank that still runs is killed first.
+        A rank is restarted if the job wants more restarts than the rank has had. Its log is continued. If the
+        rank still runs, it is killed first.
 
         Raises LaunchFailed if a retry is pointless, and BackendUnavailable if a retry may help. In both
         cases, the created instances stay for the next `launch` or for `stop`: the caller stores the diagnosis
@@ -238,8 +240,9 @@ class Backend(LiveLogs, Protocol):
         A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken. The
         later changes do not show that a group is gone, so callers must take a new snapshot from time to time.
         END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`. The
-        number of calls to the engine for a snapshot does not depend on the number of groups. Intermediate
-        changes may be left out. Raises BackendUnavailable if the snapshot or later changes cannot be read.
+        number of calls to the engine for a snapshot does not depend on the number of running groups.
+        Intermediate changes may be left out. Raises BackendUnavailable if the snapshot or later changes
+        cannot be read.
         """
         ...
 
@@ -278,10 +281,10 @@ class Inventory(Protocol):
     def machines(self) -> Machines:
         """Yield all machines with their names, then END_OF_SNAPSHOT, then each machine that changes.
 
-        None in place of a machine means that it is gone. Machines whose flavor no job may use are left out.
-        Intermediate changes may be left out, too. Resources that the scheduler has given to attempts of this
-        service count as free, because the scheduler itself subtracts them. Raises BackendUnavailable if the
-        machines cannot be read.
+        None in place of a machine means that it is gone. Only the machines of the flavors in
+        `Surroundings.followed` are needed. Intermediate changes may be left out. Resources that the scheduler
+        has given to attempts of this service count as free, because the scheduler itself subtracts them.
+        Raises BackendUnavailable if the machines cannot be read.
         """
         ...
 

@@ -1,8 +1,9 @@
 """A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
-The backend serves tests, trials of clients, and load tests without processes. It fulfils the whole contract
-of Backend: the contract tests check it like the other backends. The groups are in a `FakeWorld`, which
-outlives the backend, as machines outlive the service.
+The backend serves tests, trials of clients, and load tests without processes. The contract tests of Backend
+check it like the other backends. Unlike these, it launches a group again that has vanished. The groups are in
+a `FakeWorld`. If the caller gives it to the backend, it outlives the backend, as machines outlive the
+service.
 
 The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default
 0), FAIL_RANK (only this rank exits with EXIT_CODE; default: every rank), and PRINT (a line that it prints).
@@ -85,7 +86,7 @@ class FakeMachine:
 
 @dataclass(slots=True)
 class FakeWorld:
-    """The simulated machines and their spool. They outlive the backend."""
+    """The simulated machines, groups and spool."""
 
     live: dict[GroupRef, FakeGroup] = field(default_factory=dict)
     stopped: dict[GroupRef, FakeGroup] = field(default_factory=dict)

@@ -80,7 +80,9 @@ class Opened:
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, so that the backend can show the change in the engine."""
     on_waiting: WaitingObserver | None = None
-    """Called with queued jobs whose reason for waiting has changed, to show the reason in the engine."""
+    """Called with queued jobs that have a reservation and whose reason for waiting has changed, to show the
+    reason in the engine.
+    """
     silent_seconds: Callable[[], float | None] = lambda: None
     """Returns the seconds since the engine's last message; None if the engine does not send at least one
     message a minute.
@@ -90,8 +92,8 @@ class Opened:
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class. The class has defaults for all members that plugins do not define, even
-    for members of later versions.
+    Plugins inherit from this class. A member that a plugin may leave out has a default here, and so will each
+    member that a later version adds.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -186,7 +188,7 @@ class BackendPlugin(Protocol):
 
 
 class BrokenPlugin(Exception):
-    """An installed backend cannot be used. The message says which backend, why, and what to do."""
+    """An installed backend cannot be used, or none is installed. The message says why, and what to do."""
 
 
 @cache

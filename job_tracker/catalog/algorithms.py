@@ -216,10 +216,10 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the processes: the parameters of the request, and defaults for all others.
+        """Return the variables of the processes: the sent parameters, and the defaults of the others.
 
-        Parameters that the algorithm does not declare become one variable, FREE_PARAMETERS.
-        Raises InvalidField for the first parameter that is not allowed.
+        Parameters that neither the algorithm nor the service defines become one variable, FREE_PARAMETERS.
+        Raises InvalidField for the first parameter that is not allowed, or if this variable is too long.
         """
         free = {}
         for name, value in sent.items():

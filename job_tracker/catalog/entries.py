@@ -48,11 +48,11 @@ class Entry(Generic[T]):
     project: str = ""
     """The only project that can use the entry. Empty: all projects."""
     version: int = 0
-    """The number of the change that declared the entry through the API; 0 for entries of files."""
+    """The number of the change that declared the entry through the API; 0 for other entries."""
     changed_at: datetime | None = None
     changed_by: str = ""
     definition: str = ""
-    """The definition that was declared through the API, as JSON; empty for entries of files."""
+    """The definition that was declared through the API, as JSON; empty for other entries."""
 
 
 Algorithms = Mapping[str, Entry[Algorithm]]

@@ -40,13 +40,14 @@ ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
 
 
 class RequestLimits(Config):
-    """Limits of requests. The settings of backends inherit from this class.
+    """Limits of requests. The settings of a backend may inherit from this class.
 
     Keys of labels and annotations with a prefix configure another component (an identity, a network, a
     sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
     as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes could put
-    the pod under a controller. So a request may only set the labels in `allowed_labels`. Pods are never
-    selected by annotations, so a request may set any annotation without a prefix.
+    the pod under a controller. Of these two kinds of labels, a request may only set those in
+    `allowed_labels`. Pods are never selected by annotations, so a request may set any annotation without a
+    prefix.
     """
 
     resource_names: ClassVar[frozenset[str] | None] = None

@@ -40,7 +40,7 @@ class _Interpreter:
     """Options whose value is the next argument, such as `-o pipefail`."""
 
     def runs_as_code(self, before: Sequence[str], argument: str) -> bool:
-        """Return whether the program, with the arguments `before`, runs the next argument as code.
+        """Return whether the program runs `argument`, which follows the arguments `before`, as code.
 
         Code is the first text after an option such as `-c`, or the text in such an option itself.
         """

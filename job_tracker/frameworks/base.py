@@ -10,7 +10,7 @@ from job_tracker.domain.policies import Elastic
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of an instance: a host that resolves, and a port of its own."""
+    """The address of an instance: a host name or an IP address, and a port."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Address:
 class GroupLayout:
     """Addresses and roles of the instances of a group, in the order of the instances.
 
-    Unless the framework addresses every rank, only the master's host has to resolve.
+    Only the master's host has to resolve, unless the framework addresses every rank or the group is elastic.
     """
 
     addresses: tuple[Address, ...]
@@ -85,7 +85,7 @@ class Traits:
 
 
 class Framework(Protocol):
-    """Computes the environment and command of an instance from the layout alone."""
+    """Computes the environment and command of an instance, only from the layout and the instance's number."""
 
     @property
     def traits(self) -> Traits:

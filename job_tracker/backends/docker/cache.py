@@ -3,7 +3,8 @@
 The cache may lag behind the engine, and may lag longer after a lost connection. The state of a container
 never goes back: see ContainerGroup.take. The cache lists all containers at each connection and once a minute,
 which makes up for missed events. Of the listed containers, only those that have ended are inspected, and
-only once, because lists have no exit codes. An event about any other container causes an inspection, too.
+only once, because lists have no exit codes. An event about a container that is not known to have ended
+causes an inspection, too.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ class ContainerCache:
         self._groups = groups
         self._instance = instance
         self._containers: dict[str, Container] = {}
-        # The ids of the containers that were removed and added after the current list was requested.
+        # The ids of containers that were removed, and of those that were added, since the current list was
+        # requested.
         self._removed: set[str] = set()
         self._added: set[str] = set()
         self._listed_at = 0.0

@@ -1,10 +1,10 @@
 """Calls the API of the Docker engine, in JSON. Calls raise errors of this project.
 
-Each call has a time-out. Only streams may be silent for longer: logs for as long as the caller allows, and
-events for any time.
+Each call has a time-out. Only streams may be silent for longer: pulls and archives for some minutes, logs for
+as long as the caller allows, and events for any time.
 
 aiohttp makes the calls. The Docker library is used only to find the address of the engine, its certificates
-and logins to registries, in the same way as the docker command.
+and logins to registries in the same way as the docker command, and to split the names of images.
 """
 
 import asyncio
@@ -207,7 +207,7 @@ class DockerClient:
     async def pull(self, image: str) -> None:
         """Pull the image, with this account's login to the registry if there is one.
 
-        Raises Refused if the pull fails.
+        Raises Refused or NotFound if the engine cannot pull it.
         """
         repository, tag = parse_repository_tag(image)
         with _translated():

@@ -53,8 +53,9 @@ class Endings:
     async def write(self, ending: Ending, algorithm: str) -> Ending:
         """Write the ending and return it.
 
-        An existing ending is not changed, and is returned instead. `algorithm` is the job's algorithm, which
-        is a part of the group's name.
+        An existing ending is not changed, and is returned instead. If a foreign volume has the name, the
+        ending is not written, and a warning is logged. `algorithm` is the job's algorithm, which is a part of
+        the group's name.
         """
         labels = {
             MANAGED_BY: MANAGER,

@@ -65,7 +65,8 @@ class KeptPrograms:
     async def ensure(self, image: str, project: str, tree: str) -> str:
         """Make an image that adds the files of a tree to `image`, unless it exists, and return its name.
 
-        Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
+        Raises LaunchFailed if the files are damaged or the engine refuses a request, and BackendUnavailable
+        if a retry may help.
         """
         base = str((await self._client.image(image))["Id"])
         parts = (_LAYOUT, self._instance, base, project, tree)

@@ -9,7 +9,8 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Files in this folder are executable, unlike by default: just-in-time compilers load their kernels from it.
+# Options of the mounts of HOME and TMPDIR. Unlike by default, files there can be executed: just-in-time
+# compilers load their kernels from them.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 

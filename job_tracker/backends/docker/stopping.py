@@ -157,7 +157,7 @@ class Stopper:
         return ending
 
     async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
-        """Send SIGTERM to every container.
+        """Send SIGTERM to every running container.
 
         After `grace` seconds, send SIGKILL to those that have not ended.
         """

@@ -86,7 +86,7 @@ class PodCache:
 
     @property
     def silent_seconds(self) -> float | None:
-        """Seconds since the watch's last message or bookmark; None before the first. Thread-safe."""
+        """Seconds since the watch's last list or message; None before the first list. Thread-safe."""
         heard_at = self._heard_at
         return None if heard_at is None else time.monotonic() - heard_at
 

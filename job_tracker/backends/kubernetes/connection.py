@@ -54,7 +54,8 @@ class Connection:
     """Sends requests to one API server. The first request connects.
 
     Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
-    is sent a second time only if its credentials were refused (status 401), with fresh credentials.
+    is sent a second time only if its credentials were refused (status 401), with fresh credentials. If no
+    credentials can be read, requests raise BackendRefused.
     """
 
     def __init__(

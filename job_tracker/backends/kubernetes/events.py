@@ -48,7 +48,8 @@ class JobEvent:
 def job_event(before: Job, after: Job) -> JobEvent | None:
     """Return the Event about the change of a job from `before` to `after`.
 
-    None: the change is not worth an Event. An end is reported when it is decided, while the pods still exist.
+    None: the change is not worth an Event. An end is reported when it is decided, while the pods still exist;
+    only a cancellation is reported when it is complete.
     """
     if after.state is JobState.LAUNCHING and before.state is not after.state:
         return JobEvent("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")

@@ -18,7 +18,7 @@ from job_tracker.domain.job import Job
 
 Scheduler = Literal["scheduler-plugins", "volcano"]
 PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh"]
-"""The resources of the objects that describe a group, besides those of Kubernetes itself."""
+"""The resources of the objects that describe a group to a gang scheduler. They are not part of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)

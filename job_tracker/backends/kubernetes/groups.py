@@ -175,7 +175,7 @@ class PodGroup(LiveGroup):
         if seen.eviction is not None:
             self._notices[rank] = seen.eviction
         if rank in self.gone and not seen.status.phase.has_ended:
-            # The pod was removed without its node, so its exit code is unknown.
+            # The pod was removed before its node reported its end, so its exit code is unknown.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED), eviction=seen.eviction)
         seen = self._blame_outage(seen, now)
         if known := self.pods.get(rank):

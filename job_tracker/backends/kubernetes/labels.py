@@ -84,7 +84,7 @@ def digest_of(manifest: Manifest) -> str | None:
 
 
 def submission_of(manifest: Manifest) -> str | None:
-    """Return the submission time of the object's job.
+    """Return the submission time of the object's job, as text; None without the annotation.
 
     It distinguishes jobs that have the same id in different stores.
     """

@@ -102,7 +102,9 @@ class Launcher:
         self._remove_lost = remove_lost
 
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
-        """Ensure that every object of the plan exists. Safe to repeat after an interruption.
+        """Ensure that the objects of the plan exist, except for pods that must not be created again.
+
+        Safe to repeat after an interruption.
 
         `known` has all pods of the group that were ever seen, by rank, even gone pods. Raises LaunchFailed if
         the cluster refuses an object or the attempt has lost its master, and BackendUnavailable if a retry

@@ -35,7 +35,7 @@ class PodGroups:
     async def claim(self, plan: KubernetesPlan) -> Manifest | None:
         """Create or adopt the plan's PodGroup, and return it; None if the plan has none.
 
-        Raises LaunchFailed if the cluster refuses it.
+        Raises LaunchFailed if the cluster refuses it, or if a foreign PodGroup has its name.
         """
         if plan.pod_group is None or self._resource is None:
             return None

@@ -168,7 +168,7 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
-    """Return the state of an evicted rank. It counts as running until its container ends."""
+    """Return the state of an evicted rank. It counts as running as long as its container runs."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
     if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes

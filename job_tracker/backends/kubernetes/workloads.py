@@ -1,4 +1,4 @@
-"""Reads the Workloads of groups that wait for Kueue, and removes the Workloads of groups that never ran.
+"""Reads the Workloads of waiting groups, and removes Workloads that Kueue would not finish by itself.
 
 The Workload of a group has the group's name, and is read by this name periodically while the group waits. So
 the service needs no right to list Workloads.

@@ -176,8 +176,8 @@ class RankProcess:
     def _supervisor_ended(self, pid: int, session: int | None) -> None:
         """Handle the end of the supervisor `pid`.
 
-        `session` is the session of the rank's processes. This happens at once, because the kernel may soon
-        reuse both numbers.
+        `session` is the session of the rank's processes. The end is handled at once, because the kernel
+        may soon reuse both numbers.
         """
         self._stop_following()
         if pid:

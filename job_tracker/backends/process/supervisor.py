@@ -12,7 +12,8 @@ load fast. json and signal each take as long as the interpreter itself. In the r
 - writes `exit.json` when the rank and all its descendants have ended.
 
 The supervisor closes the pipe as soon as the command runs or has failed to start. If the supervisor itself
-fails, it writes the errno to the pipe, so that the service recognises a temporary fault such as a full disk.
+fails before that, it writes the errno to the pipe, so that the service recognises a temporary fault such as a
+full disk.
 If the supervisor is killed, the kernel kills its child. Records that later steps rely on are synced to disk
 first, so they survive a power failure. Linux only: it uses sub-reapers, parent-death signals and /proc.
 """

@@ -14,9 +14,9 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
     """Kill all processes of the ranks whose folders are at or below `folder`, and all processes of `session`.
 
     Ranks are recognised by their HOME and supervisors by their arguments, as they were at the start of the
-    process. A process can change this record only in its own memory, so no job can forge it for another job's
-    processes. A process is missed only if it has left the session, and was started with another HOME or has
-    changed its record.
+    process. A process can change these values only in its own memory, so no job can forge them for another
+    job's processes. A process is missed only if it has left the session, and was started with another HOME or
+    has changed its values.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -32,8 +32,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
                     supervisors.append(process)
         if not ranks and not supervisors:
             return
-        # A supervisor ends with its rank, and records how the rank ended. So do not kill it in the first
-        # round.
+        # A supervisor ends with its rank, and records how the rank ended. So the first round kills
+        # supervisors only if it has found no other process.
         for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
             with suppress(psutil.Error):  # the process is gone, or another user owns it (a setuid program)
                 process.kill()

@@ -21,7 +21,7 @@ class Claim(Enum):
 def claim_of(
     *, is_of_group: bool, is_of_job: bool, is_of_plan: bool, may_have_run: bool, is_lost: bool
 ) -> Claim:
-    """Return the decision about the object, given the facts that its labels show.
+    """Return the decision about the object, given these facts.
 
     If it is of the group, but not of the job, it belongs to a job with the same id in another store.
     `is_lost` says that the object belongs to an earlier start of its rank.

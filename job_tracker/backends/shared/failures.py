@@ -29,8 +29,8 @@ _SUMMARIES: Mapping[Category, str] = {
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
     """Return the diagnosis of a rank that exited with this code, which is not 0.
 
-    `next_port` is the remedy if another program uses the rank's port. Only engines that give the next attempt
-    another port pass it: the failure is then retryable.
+    `next_port` is the remedy if another program uses the rank's port, and makes this failure retryable. It is
+    given only by a backend whose next attempt gets another port.
     """
     if code == EXIT_CODE and FAILED in evidence:
         return _not_installed(rank, evidence)

@@ -40,9 +40,10 @@ def options_of_role(
     ones.
 
     `configured` are the options for all algorithms, and for the algorithm. `sent` are the options of a
-    request. `own` are the options of a role that does not train; None for a role that trains. Such a role has
-    one process, and gets neither resources nor processes from `sent`. If `own` has resources, they replace
-    all resources of the algorithm. Raises ValueError if options contradict each other.
+    request. `own` are the options of a role that does not train; None for a role that trains. A role that
+    does not train has one process unless `own` says otherwise, and gets neither resources nor processes from
+    `sent`. If `own` has resources, they replace all resources of the algorithm. Raises ValueError if options
+    contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)

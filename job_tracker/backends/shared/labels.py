@@ -1,4 +1,4 @@
-"""Labels and annotations that the objects of groups have on every engine."""
+"""Labels and annotations of the objects of groups, in Docker and in Kubernetes."""
 
 from collections.abc import Mapping
 

@@ -13,7 +13,7 @@ from job_tracker.domain.group import GroupRef
 
 @dataclass(slots=True)
 class LiveGroup(ABC):
-    """A group that was launched and not stopped."""
+    """A group that was launched. It was not stopped, unless `is_kept` is true."""
 
     ref: GroupRef
     instances: int

@@ -33,8 +33,8 @@ _RESOLUTIONS: Mapping[Category, str] = {
 def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
     """Return the diagnosis of an uploaded program, with a resolution that applies to uploaded programs.
 
-    The resolutions of the backends are about the configuration of algorithms. `backend` is the name of its
-    table of settings.
+    The resolutions of the backends are about the configuration of algorithms. `backend` is the name of the
+    backend's table of settings.
     """
     resolution = _RESOLUTIONS.get(diagnosis.category)
     return replace(diagnosis, resolution=resolution.format(backend=backend)) if resolution else diagnosis
