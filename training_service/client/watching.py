@@ -123,7 +123,7 @@ class LogReading:
         """Return the seconds to wait before connecting again.
 
         Raises `error` if the request has no position, because no chunk has arrived yet or the service sends
-        no positions. Raises it also after the service has been away too long.
+        no positions. Raises it, too, if the service has been away too long.
         """
         if not self.request.position:
             raise error
