@@ -1,7 +1,7 @@
 """The Python client of the training service.
 
-`TrainingClient` is for plain programs, `AsyncTrainingClient` for asyncio. Their methods return the messages
-of `proto/training_service.proto`. The command line `trainctl` uses `TrainingClient`.
+`TrainingClient` is for plain programs, `AsyncTrainingClient` for asyncio. Most of their methods return
+messages of the API, which the files in `proto` define. The command line `trainctl` uses `TrainingClient`.
 """
 
 from importlib import import_module

@@ -120,19 +120,26 @@ class Access:
     def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
 
-        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended, or if a file of
-        the service declares it.
+        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended, if a file of the
+        service declares it, or if it is the project `default`.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
         self._answer_of(self._stub.DeleteProject, request)
 
     def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
-        """Give a caller a role in a project, in place of any earlier role."""
+        """Give a caller a role in a project, in place of any earlier role.
+
+        Raises NotFound if there is no such project, and FailedPrecondition if a file of the service declares
+        it.
+        """
         request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
         return self._answer_of(self._stub.SetMember, request)
 
     def remove_member(self, project: str, member: str) -> Project:
-        """Remove a caller's role in a project. Raises NotFound."""
+        """Remove a caller's role in a project.
+
+        Raises NotFound, and FailedPrecondition if a file of the service declares the project.
+        """
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return self._answer_of(self._stub.RemoveMember, request)
 

@@ -40,13 +40,13 @@ class AsyncTrainingClient(AsyncJobReader):
 
     Create it in the event loop that uses it. Cancelling a task ends the task's call, not the job.
 
-    `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
-    the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if the variable is not set.
-    `timeout` is the longest time of one call in seconds, including its retries. It does not bound uploads,
-    nor the streams of `watch`, `logs`, `fetch` and `changes`. `patience` is the time, in seconds, for which
-    `watch`, `wait` and `logs` try to connect again after the service went away. `project` is the project of
-    new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the caller's default
-    project if the variable is not set.
+    `address` is HOST:PORT. For several replicas, give IP:PORT of each, separated by commas. The default is
+    the environment variable TRAINING_SERVICE_ADDRESS, the address in client.toml (see below), or
+    localhost:51001. `timeout` is the longest time of one call in seconds, including its retries. It does not
+    bound uploads, nor the streams of `watch`, `logs`, `fetch` and `changes`. `patience` is the time, in
+    seconds, for which `watch`, `wait` and `logs` try to connect again after the service went away. `project`
+    is the project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the
+    caller's default project if the variable is not set.
 
     `ca` turns on TLS. It is a PEM file with the certificates of the authorities that the client trusts, or
     "system" for the authorities that gRPC trusts by default. `cert` and `key` are PEM files with the caller's
@@ -60,7 +60,8 @@ class AsyncTrainingClient(AsyncJobReader):
     environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl
     login` stored, and the operator's token of a service on this machine. Files and variables are read again
     for each call. A token is sent only over TLS, or to this machine. The attribute `access` has the
-    operations on tokens and projects, and `catalog` those on algorithms, datasets and queues.
+    operations on tokens, projects, report keys and audit events, and `catalog` those on algorithms, datasets
+    and queues.
 
     If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
     A call that a limit refuses is repeated no earlier than the service asks for, within `timeout`, or within

@@ -52,9 +52,10 @@ class AsyncCatalog:
         self._timeout = timeout
 
     async def algorithms(self, project: str = "", name: str = "") -> AsyncIterator[Algorithm]:
-        """Yield the algorithms of a project, or of the default project, sorted by name.
+        """Yield the algorithms that jobs of a project can name, sorted by name.
 
-        With `name`, yield only the algorithm with this name. Raises NotFound if there is none.
+        Without a `project`, these are the algorithms of the caller's default project. With `name`, yield only
+        the algorithm with this name. Raises NotFound if there is none.
         """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -66,9 +67,10 @@ class AsyncCatalog:
             request.page_token = page.next_page_token
 
     async def datasets(self, project: str = "", name: str = "") -> AsyncIterator[Dataset]:
-        """Yield the datasets of a project, or of the default project, sorted by id.
+        """Yield the datasets that jobs of a project can name, sorted by id.
 
-        With `name`, yield only the dataset with this id. Raises NotFound if there is none.
+        Without a `project`, these are the datasets of the caller's default project. With `name`, yield only
+        the dataset with this id. Raises NotFound if there is none.
         """
         request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -92,7 +94,10 @@ class AsyncCatalog:
         return await self._answer_of(self._stub.SetAlgorithm, request)
 
     async def remove_algorithm(self, name: str, *, project: str = "") -> None:
-        """Remove a declared algorithm. Raises NotFound."""
+        """Remove a declared algorithm.
+
+        Raises NotFound, and FailedPrecondition if a file of the service declares it.
+        """
         request = encoded(lambda: RemoveAlgorithmRequest(name=name, project=project))
         await self._answer_of(self._stub.RemoveAlgorithm, request)
 
@@ -106,7 +111,10 @@ class AsyncCatalog:
         return await self._answer_of(self._stub.SetDataset, request)
 
     async def remove_dataset(self, name: str, *, project: str = "") -> None:
-        """Remove a declared dataset. Its data stays. Raises NotFound."""
+        """Remove a declared dataset. Its data stays.
+
+        Raises NotFound, and FailedPrecondition if a file of the service declares it.
+        """
         request = encoded(lambda: RemoveDatasetRequest(name=name, project=project))
         await self._answer_of(self._stub.RemoveDataset, request)
 
@@ -138,8 +146,8 @@ class AsyncCatalog:
     async def remove_queue(self, name: str) -> None:
         """Remove a declared queue.
 
-        Raises NotFound, and FailedPrecondition if jobs wait or run in the queue, or if other queues are below
-        it.
+        Raises NotFound, and FailedPrecondition if a file of the service declares the queue, if jobs wait or
+        run in it, or if other queues are below it.
         """
         request = encoded(lambda: RemoveQueueRequest(name=name))
         await self._answer_of(self._stub.RemoveQueue, request)

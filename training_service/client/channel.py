@@ -50,7 +50,8 @@ _SERVICE_CONFIG: dict[str, Any] = {
     ]
 }
 
-# Calls go to the connected replicas in turn. A call that one replica aborts is repeated on another one.
+# Calls go to the connected replicas in turn. If a replica stops during a call that may be repeated, the call
+# is repeated on another one.
 _SERVICE_CONFIG_OF_REPLICAS = {**_SERVICE_CONFIG, "loadBalancingConfig": [{"round_robin": {}}]}
 
 _OPTIONS: list[tuple[str, str | int]] = [
@@ -72,7 +73,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 def open_channel(connection: Connection) -> grpc.Channel:
     """Open a channel for blocking calls. It connects at the first call.
 
-    Raises InvalidRequest for an invalid address (see `target_of`) or an unusable file.
+    Raises InvalidRequest for an invalid address (see `target_of`), and for unusable files or options of TLS.
     """
     target, options = target_of(connection.address), _options(connection)
     if credentials := connection.credentials:

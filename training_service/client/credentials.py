@@ -82,7 +82,7 @@ class Credentials:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether all hosts of an address are on this machine."""
+    """Return whether all hosts of an address are loopback hosts. A UNIX socket counts as one, too."""
     if address.startswith("unix:"):
         return True
     return all(_is_loopback_host(place.rpartition(":")[0].strip("[]")) for place in _places(address))
@@ -178,7 +178,7 @@ def _operator_token(address: str) -> str | None:
             return None
         token, place, *_ = path.read_text().splitlines()
     except (OSError, ValueError):
-        return None  # there is no such file, or this user may not read it
+        return None  # there is no such file, or it cannot be used
     return token if all(_serves(place, each) for each in _places(address)) else None
 
 

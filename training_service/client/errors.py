@@ -4,7 +4,7 @@
     ├── InvalidRequest       the request is invalid; the message names the field
     ├── NotFound             no such job, or other object that the call names
     ├── AlreadyExists        the request key belongs to another request
-    ├── ResourceExhausted    no room: the queue, the capacity or a quota is full
+    ├── ResourceExhausted    no room in the queue, the capacity or a quota; or too many calls
     ├── FailedPrecondition   not possible in the present state of the job or the service
     ├── NotAllowed           the caller is unknown, or lacks the permission
     ├── Unavailable          the service is not ready or went away: worth a retry

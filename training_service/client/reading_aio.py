@@ -200,7 +200,7 @@ class AsyncJobReader:
     async def metrics(self, job_id: int, names: Iterable[str] = ()) -> AsyncIterator[MetricSeries]:
         """Yield the job's metrics over time, ordered by name. No `names` means all metrics.
 
-        A long series is thinned to about a thousand points. Raises NotFound if there is no such job.
+        A long series is thinned to 512 to 1024 points. Raises NotFound if there is no such job.
         """
         request = requests.metrics(job_id, names)
         async with aclosing(
@@ -305,8 +305,8 @@ class AsyncJobReader:
     ) -> AsyncGenerator[Any, None]:
         """Yield the messages of the stream that `begin` opens.
 
-        If the stream fails before its first message, retry it. If a limit refuses the stream, it is retried
-        for `seconds`; if that is None, for `patience` seconds.
+        If the stream raises Unavailable before its first message, it is retried for about 3 s. If a limit
+        refuses the stream, it is retried for `seconds`; if that is None, for `patience` seconds.
         """
         retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:

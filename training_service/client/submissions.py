@@ -11,7 +11,9 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words of the trainctl command that submits the request, and the fields that have no option.
+    """Return the words after `trainctl` of the command that submits the request.
+
+    Return also the parts of the request that no option of the command can express.
 
     The command submits to `project`; if that is empty, to the caller's default project.
     """

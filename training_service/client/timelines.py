@@ -2,8 +2,8 @@
 
 A job writes its measured passes to `FILE`, so the content is checked like any input of a user. Ranks that
 share processors take turns, so the times at which passes have run say little about the schedule. Therefore, a
-timeline uses only the measured durations: each pass starts as soon as its rank has done its earlier passes,
-and the passes on which it depends are done. These are
+timeline uses only the measured durations: each pass starts as soon as the earlier passes of its rank are
+done, and also the passes on which it depends. It depends on
 
 * for a forward pass, the forward pass of the micro-batch in the previous stage;
 * for a backward pass, the forward pass of the micro-batch in the same stage, and its backward pass in the
@@ -167,7 +167,8 @@ class Timeline:
 
         With flushes, it is the whole step. Without flushes, the passes are a piece cut from a training run.
         Near the start and the end of the piece, some ranks have no passes, because their passes at that time
-        belong to other steps. So only the time counts in which no rank lacks its first or last passes.
+        belong to other steps. So the counted time begins when all ranks have begun their first pass, and ends
+        when the first rank has ended its last pass. If no time is left, the whole piece counts.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)

@@ -103,7 +103,7 @@ class Watch:
 
 
 class LogReading:
-    """One reading of a job's logs, over any number of connections, with the same `patience` as a Watch."""
+    """One reading of a job's logs, over any number of connections. `patience` is as in Watch."""
 
     def __init__(self, request: GetTrainingLogsRequest, *, patience: float) -> None:
         self.request = request
@@ -122,8 +122,8 @@ class LogReading:
     def pause_after(self, error: Unavailable) -> float:
         """Return the seconds to wait before connecting again.
 
-        Raises `error` if no chunk has arrived, if the service sends no positions, or if the service has been
-        away too long.
+        Raises `error` if the request has no position, because no chunk has arrived yet or the service sends
+        no positions. Raises it, too, if the service has been away too long.
         """
         if not self.request.position:
             raise error

@@ -97,7 +97,10 @@ def _found(series: Series, wish: Wish) -> int:
 
 
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
-    """Create the folder of the study, unless it has the same study already. Raises BadParameter."""
+    """Create the folder of the study, unless it has the same study already.
+
+    A study whose trials the service has all refused is replaced. Raises BadParameter for another study.
+    """
     try:
         record, history = sweeping.read(wish.folder)
     except NotFound:

@@ -67,7 +67,7 @@ def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) 
             "as options (--layers, --width, …)"
         )
     sizes = {name: _size(document, fields, where, name in _NEEDED) for name, fields in _NAMES.items()}
-    if family == "falcon":  # no field for its inner width; queries may share one head
+    if family == "falcon":  # no field for the inner width; all queries may share one head of keys and values
         sizes["inner"] = sizes["inner"] or 4 * sizes["width"]
         if document.get("multi_query") and not document.get("new_decoder_architecture"):
             sizes["key_value_heads"] = 1
@@ -130,7 +130,7 @@ def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
     """Raise ValueError if an index of weights beside the file has a different number of parameters than the
     model.
 
-    The number cannot be computed, and is not checked, if the file does not name the type of the weights.
+    The number is checked only if the config.json names the type of the weights, and the type is known here.
     """
     index = path.with_name("model.safetensors.index.json")
     size_of_number = _SIZES_OF_NUMBERS.get(str(document.get("torch_dtype") or document.get("dtype")))

@@ -31,7 +31,7 @@ class Network:
 
 
 def read(path: Path) -> Network:
-    """Read a network.json. Raises ValueError, which names the field."""
+    """Read a network.json. Raises ValueError, which names the file and the problem."""
     try:
         document = json.loads(path.read_text())
     except OSError as error:

@@ -10,7 +10,7 @@ from training_service.client.planning.model import Model
 from training_service.client.planning.search import Choice, Decision
 
 LARGEST_CONTEXT = 4095
-"""The longest context of language-model: a block of its corpus."""
+"""The longest context of language-model: one byte less than a block of its corpus."""
 _PARTS = {
     "work": "uneven stages",
     "recomputed": "recomputation",
@@ -52,7 +52,8 @@ def words(layout: Layout) -> str:
 def parameters(training: Training, layout: Layout) -> dict[str, str]:
     """Return the parameters of `language-model` that select this layout.
 
-    Parameters with their default are left out.
+    The sizes of the model, the batch, PRECISION and STRATEGY are always given. Other parameters are left out
+    if the layout does not need them.
     """
     model = training.model
     found = {

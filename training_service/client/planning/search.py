@@ -198,7 +198,7 @@ def _fitting(
 
 
 def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) -> Iterator[Layout]:
-    """Yield all valid shapes, each with all numbers of micro-batches and stages."""
+    """Yield all valid shapes, each with the numbers of micro-batches and stages to try."""
     model = training.model
     for tensor in _divisors(devices):
         # Tensor ranks exchange activations in each layer, so they share a machine (SC 2021, takeaway 1).

@@ -26,7 +26,10 @@ def main(function: str, arguments: str) -> None:
 
 
 def _add_stand_ins() -> None:
-    """Let `from training_service.client.remote import remote` work, with a decorator that changes nothing."""
+    """Let `from training_service.client.remote import remote` work.
+
+    This decorator returns the function itself, with a `submit` that raises RuntimeError.
+    """
     for name in _NAMES:
         made = sys.modules.setdefault(name, ModuleType(name))
         parent, _, own = name.rpartition(".")

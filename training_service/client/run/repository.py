@@ -113,7 +113,8 @@ class _Git:
         self.is_fine = True  # git also fails if no filter is configured
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
-            # git takes the text before the first = as the name, so this driver could not be turned off.
+            # In an option -c, git ends the name at the first =. So it cannot turn off a driver with = in its
+            # name.
             self.is_fine &= "=" not in driver
             self._options += [
                 *("-c", f"{driver}.clean=", "-c", f"{driver}.smudge=", "-c", f"{driver}.process="),
@@ -211,7 +212,8 @@ def _text(commit: str, text: bytes, *, is_cut: bool) -> bytes:
     """Return the changes as they are recorded: with a first line that names the commit, and cut to
     MOST_CHANGES bytes.
 
-    `git apply` and `patch` skip the lines before the first file. With `is_cut`, the text was cut before.
+    `git apply` and `patch` skip the lines before the first file. `is_cut` says that some changed files are
+    missing from `text`.
     """
     if not text:
         return b""

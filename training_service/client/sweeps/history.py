@@ -24,8 +24,11 @@ LIVE: frozenset[State] = frozenset({"proposed", "submitted", "pruning"})
 class Trial:
     """One choice of parameters and its state.
 
-    proposed → submitted → complete, failed or cancelled
-                         → pruning (its job is being cancelled) → pruned, or complete if it had enough values
+    proposed → submitted → complete
+                         → pruning (its job is being cancelled) → pruned, or complete if the job succeeded
+                           nevertheless, or had reported enough values (`Objective.enough`)
+
+    In each of the states proposed, submitted and pruning, the trial may also become failed or cancelled.
     """
 
     number: int
@@ -90,7 +93,7 @@ class History:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the service has refused trials, and the sweep has never had a job."""
+        """Whether the service has refused trials, and certainly no trial has had a job."""
         may_have_job = any(
             trial.job is not None or trial.state in ("proposed", "cancelled") for trial in self.trials
         )

@@ -35,7 +35,7 @@ class Tpe:
         self._direction, self._seed = direction, seed
 
     def propose(self, trials: Sequence[Trial]) -> Mapping[str, Value]:
-        """Return the most promising parameters."""
+        """Return the parameters of the next trial."""
         # Each trial has its own seed, because the state of a generator is lost when the program ends.
         seed = Random(f"{self._seed}/{len(trials)}").getrandbits(32)  # noqa: S311
         sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)

@@ -50,8 +50,9 @@ class Runner:
     """Runs one sweep in this program.
 
     `pause` is called between two checks of the jobs, with the seconds to wait, or None for the default.
-    `on_event` is called with each new event. If the service goes away, the runner retries for `patience`
-    seconds. `at_once` and `max_failures` replace the values in the sweep's settings.
+    `on_event` is called with each new event. If the service goes away after the first check of the jobs, the
+    runner retries for `patience` seconds. `at_once` and `max_failures` replace the values in the sweep's
+    settings; None keeps them.
     """
 
     def __init__(

@@ -171,7 +171,10 @@ class Sweep(BaseModel):
 
     @property
     def asha(self) -> Pruning | None:
-        """The settings of pruning, or None for no pruning. TPE prunes by default."""
+        """The settings of pruning, or None for no pruning.
+
+        TPE prunes by default, unless the objective is in the manifest.
+        """
         if isinstance(self.pruning, Pruning):
             return self.pruning
         by_default = self.method == "tpe" and self.objective.value != "manifest"

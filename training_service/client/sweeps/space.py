@@ -92,7 +92,7 @@ class Range(BaseModel):
         return self.high if self.step is None else self._after(self._steps)
 
     def sample(self, random: Random) -> Value:
-        """Draw a value. Its distribution is uniform; with `log`, that of its logarithm is."""
+        """Draw a value uniformly; with `log`, its logarithm is drawn uniformly."""
         if self.step is not None:
             return self._after(random.randint(0, self._steps))
         if not self.log:

@@ -1,4 +1,4 @@
-"""trainctl tag and trainctl note."""
+"""trainctl tag, note, hold and release."""
 
 from typing import Annotated
 

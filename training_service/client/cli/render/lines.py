@@ -1,4 +1,4 @@
-"""Plain text for pipes and files: stable, and never truncated."""
+"""Plain text for pipes and files: stable, and not cut to the width of a terminal."""
 
 from datetime import datetime
 

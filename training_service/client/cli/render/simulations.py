@@ -19,7 +19,7 @@ from training_service.client.cli.render import plots, words
 _MOST_LISTED = 30
 """The largest number of names in a table."""
 _MOST_DRAWN = 10
-"""The largest number of queues in one plot."""
+"""The largest number of queues or projects in one plot."""
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
