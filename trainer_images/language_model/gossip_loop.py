@@ -1,7 +1,7 @@
 """The training loop of ranks that average their weights in pairs: STRATEGY=gossip.
 
 Within a round of LOCAL_STEPS steps, each rank takes the next share of a batch as soon as it is free. So a
-slow rank takes fewer shares, and each share is taken once. After a round, all ranks average their weights and
+slow rank takes fewer shares, but at least one, and each share is taken once. After a round, all ranks average their weights and
 moments. Then, a checkpoint may be saved.
 """
 
@@ -67,7 +67,7 @@ def _round(
     gossip = Gossip(learner.model, peers, layout.seed + steps[0])
     sizes = [batch_size.at_step(step, layout) for step in steps]
     begins = [first + sum(size.batch_size for size in sizes[:index]) for index in range(len(sizes))]
-    shares = Shares(steps[0], len(steps) * group.size)
+    shares = Shares(steps[0], len(steps) * group.size, group)
     with gossip.answering():
         for number in shares:
             index, part = divmod(number, group.size)
@@ -99,19 +99,22 @@ def _round(
 class Shares:
     """The shares of a round. Iterating takes shares; each share is taken by one rank only."""
 
-    def __init__(self, first_step: int, count: int) -> None:
+    def __init__(self, first_step: int, count: int, group: Group) -> None:
         # The store with which the group met counts for all ranks. It needs no port of its own.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"language_model/gossip/{first_step}"
         self._count = count
+        self._rank, self._size = group.rank, group.size
 
     @property
     def taken(self) -> int:
-        """The number of shares for which ranks have asked."""
-        return self._store.add(self._key, 0)
+        """The number of shares for which ranks have asked, with the first share of each rank."""
+        return self._size + self._store.add(self._key, 0)
 
     def __iter__(self) -> Iterator[int]:
-        while (number := self._store.add(self._key, 1) - 1) < self._count:
+        # Each rank has one share of its own: ranks can average only if all of them have stepped.
+        yield self._rank
+        while (number := self._size + self._store.add(self._key, 1) - 1) < self._count:
             yield number
 
     def forget(self) -> None:

@@ -1,15 +1,14 @@
 """Ranks that average in pairs: without steps, in a training run, and with the slowest possible rank."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from language_model import gossip_loop
-from language_model.assembly import Learner, assemble
-from language_model.data import Batch
-from language_model.dropout import Position
+from language_model.assembly import assemble
 from language_model.gossip import Gossip
 from language_model.layout import Layout
 from language_model.parameter_server import flat
@@ -68,21 +67,13 @@ def trained(group: Group) -> dict[str, Any]:
 
 
 def with_slow(group: Group) -> dict[str, Any]:
-    """Train while rank SLOW computes no gradient before the others have taken all shares of the round."""
-    find, made = Learner.find_gradients, list[gossip_loop.Shares]()
+    """Train while rank SLOW begins no round before the others have taken all shares that they can take."""
 
-    class Noted(gossip_loop.Shares):
-        def __init__(self, first_step: int, count: int) -> None:
-            super().__init__(first_step, count)
-            made.append(self)
+    class Late(gossip_loop.Shares):
+        def __iter__(self) -> Iterator[int]:
+            while group.rank == SLOW and self.taken < self._count + group.size - 1:
+                pass
+            return super().__iter__()
 
-    def find_gradients(learner: Learner, share: Batch, position: Position) -> float | None:
-        while group.rank == SLOW and made[-1].taken < made[-1]._count + group.size - 1:
-            pass
-        return find(learner, share, position)
-
-    with (
-        mock.patch.object(Learner, "find_gradients", find_gradients),
-        mock.patch.object(gossip_loop, "Shares", Noted),
-    ):
+    with mock.patch.object(gossip_loop, "Shares", Late):
         return trained(group)
