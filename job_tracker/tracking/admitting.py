@@ -227,7 +227,7 @@ class Admitting:
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine.
 
-        Until the launch finds room, no other job is admitted.
+        Until the launch finds room or the job ends, no other job is admitted.
         """
         self._without_room.add(job_id)
         self._has_room = False

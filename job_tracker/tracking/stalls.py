@@ -92,7 +92,10 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
 
 
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
-    """Return whether `still`, the standstill of an attempt, is long enough to be a stall."""
+    """Return whether `still`, the standstill of an attempt, is a stall.
+
+    It has to be longer than its limit. Without a deadline, it is not a stall while all processes are silent.
+    """
     if still.seconds <= still.limit:
         return False
     # If all processes are silent, their reports probably do not reach the service.
