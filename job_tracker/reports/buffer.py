@@ -73,7 +73,8 @@ class ReportBuffer:
     ) -> None:
         """Add a report of values that are `ago` seconds old.
 
-        Raises AttemptOver if the attempt is not the live attempt of its job.
+        Raises AttemptOver if the attempt is not the live attempt of its job. If the attempt has reported
+        before, its end may be noticed only at the next write.
         """
         page = self._pages.get(attempt) or await self._open(attempt)
         if by_call and not page.has_called:
@@ -106,7 +107,10 @@ class ReportBuffer:
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
     async def check(self, attempt: Attempt) -> None:
-        """Raise AttemptOver unless the attempt is the live attempt of its job."""
+        """Raise AttemptOver unless the attempt is the live attempt of its job.
+
+        If the attempt has reported before, its end may be noticed only at the next write.
+        """
         if self.ranks.watches(attempt):
             await self.progress_of(attempt)  # the first call begins a page for the attempt's reports
         else:

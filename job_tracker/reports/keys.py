@@ -48,8 +48,8 @@ class ReportKeys:
     def of(self, job_id: int, attempt: int) -> ReportKey:
         """Return the key that was current when the attempt began.
 
-        All launches of the attempt get the same key. First store the attempt as live, and then call
-        `refresh`.
+        All launches of the attempt get the same key. Before this call, store the attempt as live, and then
+        call `refresh`.
         """
         replaced = (key for _, key in sorted(self._keys.items()) if key.attempts.get(job_id) == attempt)
         return next(replaced, self.current)

@@ -1,6 +1,7 @@
 """Reports as printed lines, for programs in any language.
 
-A report is one line on standard output: a marker, and a JSON object in which every key is optional:
+A report is one line on standard output: a marker, and a JSON object. Every key is optional, except `name` and
+`uri` of an artifact:
 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}

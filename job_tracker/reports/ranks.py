@@ -15,7 +15,9 @@ from job_tracker.reports.collectives import Collective, collectives_of
 FLOOR_SECONDS = 30.0
 """The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
 MOST_OF_STACKS = 8 * 1024
-"""The largest number of characters of the stacks of a process. They are kept until the attempt has ended."""
+"""The largest number of characters of the stacks of a process. Stacks are kept in memory, at most until the
+attempt has ended.
+"""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _AFTER_DEADLINE = 0.05
@@ -29,7 +31,7 @@ Attempt = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """The report of one process about itself. All values are within their bounds; see `rank_report`."""
+    """The report of one process about itself. All values except `process` are checked; see `rank_report`."""
 
     process: int
     step: int | None = None
@@ -68,9 +70,10 @@ class _Sent(Protocol):
 
 
 def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> RankReport:
-    """Return the report in a message. Values that are not allowed count as unknown.
+    """Return the report in a message. In place of values that are not allowed, it has None, 0 or TRAINING.
 
-    `has_step` and `has_still_for` say whether the message has these two fields.
+    `process` is not checked here, since its bound depends on the attempt. `has_step` and `has_still_for` say
+    whether the message has these two fields.
     """
     try:
         activity = Activity(sent.phase or Activity.TRAINING)
@@ -117,7 +120,7 @@ class Signs:
     """The last collective operations that the process has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """The time of the process's own work on its last step, divided by the median of all processes. 0:
+    """The median time of the process's own work on its last steps, divided by the median of all processes. 0:
     unknown.
     """
     slow_stacks: str = ""
@@ -148,7 +151,11 @@ class Watched:
     per_rank: int
     """The number of training processes of each instance."""
     moved: float
-    """When the attempt last reported progress or a metric, or when the watch began."""
+    """When the attempt last reported progress, a metric or an artifact, or when its time began anew.
+
+    Its time begins anew with the watch, when a rank is restarted or lost, after a silence of all processes,
+    and by `ProgressWatch.forgive`.
+    """
     deadline: float | None = None
     """The job's deadline for progress, in seconds."""
     signs: dict[int, Signs] = field(default_factory=dict)
@@ -159,7 +166,7 @@ class Watched:
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank; "" if the machine is unknown. The sequence is empty if all are unknown."""
+    """The machine of each rank; "" if the machine is unknown. Ranks beyond its end are unknown, too."""
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)

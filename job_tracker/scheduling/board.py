@@ -78,7 +78,7 @@ class Board:
         self._kinds: dict[int, Kind] = {}
         """The kinds of these jobs."""
         self._new: deque[int] = deque(maxlen=KEPT)
-        """The jobs that were submitted since the last pass."""
+        """The jobs that were submitted since the last pass; if there are more than KEPT, the last of them."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""

@@ -41,7 +41,7 @@ class Experience:
     def expected(self, spec: JobSpec) -> Expected | None:
         """Return the expected run time of an attempt; None if it is unknown.
 
-        It comes from learned run times and from the time that the spec states.
+        It comes from learned run times, and from the expected time and the deadline in the spec.
         """
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(

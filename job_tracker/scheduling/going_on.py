@@ -115,8 +115,8 @@ class Kept:
         """Return the slot of a stopped gang in its new size, after the end of all jobs that are being
         stopped.
 
-        None: the gang does not continue in another size, no job is being stopped, or the gang fits now, or
-        not even then.
+        None: the gang does not continue in another size, no job is being stopped, the gang fits now, or it
+        does not fit even then.
         """
         if goes_on is None or not self._leave_at:
             return None

@@ -1,4 +1,4 @@
-"""Limits how often waiting jobs are overtaken by others in one pass."""
+"""Limits how often waiting jobs are overtaken by others, over all passes together."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -249,8 +249,9 @@ class Pass:
         self._admitted.append(Admit(gang.job_id, allocation))
 
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield, by queue, the promised uses on the flavor of the gangs that this pass has not considered
-        yet.
+        """Yield the queue and the promised use of each gang to which a start on the flavor is promised.
+
+        Only gangs without claims, and that this pass has not considered yet, are included.
         """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)

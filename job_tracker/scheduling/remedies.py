@@ -92,8 +92,9 @@ def remedy(
     """Return the first remedy that lets the job start at once. If there is none, advise to wait.
 
     `plan` is the plan for the same snapshot. `priorities` has the numbers of the priorities that a job may
-    ask for, by class. None: any number. At most about 36 plans are made. After the time `until` of the
-    monotonic clock, only the last remedy is tried, which is the largest change.
+    ask for, by class. None: any number. With one flavor, at most about 36 plans are made; each further
+    flavor adds at most 7. After the time `until` of the monotonic clock, only the last remedy is tried, which
+    is the largest change.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)

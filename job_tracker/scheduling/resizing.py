@@ -42,9 +42,9 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
     """Return the elastic gangs to stop, so that they continue in another size, and a time.
 
     At this time, further gangs become old enough to be stopped. It is infinite if there are no such gangs.
-    No gang is chosen while other gangs are being stopped, or while a job with a claim waits: the freed
-    capacity has to be used first. A claim no longer counts if the capacity of the flavors has become too
-    small for its job.
+    No gang is chosen while others are being preempted or resized, or while a job with a claim waits: the
+    freed capacity has to be used first. A claim no longer counts if the capacity of the flavors has become
+    too small for its job.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)

@@ -1,4 +1,7 @@
-"""The work ahead of waiting jobs: their instances times their run times, divided by the capacity."""
+"""The work ahead of a waiting job, divided by the capacity.
+
+This work is the sum of instances times run time, over the running jobs and the waiting jobs that go first.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

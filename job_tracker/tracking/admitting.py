@@ -73,8 +73,8 @@ class Admitting:
         `keep_notes_soon` makes it call `keep_notes`.
 
         `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
-        About once a second, `on_waiting` gets the queued jobs with a reservation whose reason to wait has
-        changed. `settle` makes the tracker work on a job whose attempt is to be stopped.
+        About once a second, `on_waiting` gets queued jobs that have a reservation and a new reason to wait.
+        `settle` makes the tracker work on a job whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -194,8 +194,8 @@ class Admitting:
     def observed(self, job: Job) -> None:
         """Update a running job on the board.
 
-        This concerns the loss by a stop, whether the job is being stopped, and whether it waits in the
-        cluster's own queue.
+        The update shows what the job would lose by a stop, whether it is being stopped, and whether it waits
+        in the cluster's own queue.
         """
         if job.id in self._board.running:
             self._board.preemption.observe(job)
@@ -227,7 +227,7 @@ class Admitting:
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine.
 
-        Until the launch finds room, no other job is admitted.
+        Until the launch finds room or the job ends, no other job is admitted.
         """
         self._without_room.add(job_id)
         self._has_room = False

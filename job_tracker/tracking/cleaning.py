@@ -50,9 +50,8 @@ class Cleaner:
         await self._backend.sweep(self._clock())
 
     async def prune(self) -> None:
-        """Delete jobs that ended long ago, and old audit events.
-
-        After that, remove the groups and logs of these jobs, and of jobs that users deleted.
+        """Delete jobs that ended long ago. Then remove their groups and logs, and those of jobs that users
+        deleted. At last, delete old audit events.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):

@@ -41,7 +41,7 @@ class Replica:
     """The time at which the replica wrote its last note."""
     is_leading: bool = False
     store_seconds: float = 0.0
-    """The seconds that the store took to write the replica's last note. 0: unknown."""
+    """The seconds that the store took to write the replica's note before this one. 0: unknown."""
 
     def is_missing(self, now: float) -> bool:
         """Return whether the replica has written no note for too long.
@@ -81,7 +81,10 @@ class Presence:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write the note periodically, and remove the notes of replicas that have been away for a day."""
+        """Write the note periodically.
+
+        Also remove the notes of replicas that have been away for a day, and notes that cannot be read.
+        """
         while True:
             self._changed.clear()
             try:
@@ -116,7 +119,7 @@ class Presence:
 
 
 async def replicas_of(store: SchedulingStore) -> list[Replica]:
-    """Return all replicas that have written a note, sorted by name."""
+    """Return all replicas whose notes this version can read, sorted by name."""
     notes = await store.scheduling_notes(REPLICA)
     return sorted(
         (found for text in notes.values() if (found := _read(text)) is not None), key=lambda each: each.name
@@ -129,7 +132,7 @@ def _is_forgotten(text: str, now: float) -> bool:
 
 
 def _read(text: str) -> Replica | None:
-    """Return the replica of a note; None if another version has written it."""
+    """Return the replica of a note; None if this version cannot read the note."""
     try:
         return _REPLICA.validate_json(text)
     except ValueError:

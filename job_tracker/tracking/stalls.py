@@ -13,14 +13,16 @@ from job_tracker.tracking.collectives import behind
 STEPS_ALLOWED = 3
 """A factor: for a step, an attempt may always take this many times as long as its longest recent step."""
 PATIENCE_SECONDS = 540.0
-"""The longest time that an attempt without a deadline may stand still if it is not proven to be stuck.
+"""The time for which an attempt without a deadline may always stand still if it is not proven to be stuck.
 
-By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. This limit
-is a minute shorter. So the process for which they wait is named before a waiting process fails and seems to
-be the cause.
+By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The
+value is a minute less. So the process for which they wait is named before a waiting process fails and seems
+to be the cause.
 """
 ASIDE_SECONDS = 1800.0
-"""The longest time that an attempt may stay in declared phases, or before its first steps."""
+"""The time that an attempt may always spend without progress in a declared phase, before its first steps, or,
+without a deadline, after its last step.
+"""
 BUSY_SECONDS = 86_400.0
 """The longest time without a step while the main thread of a process moves through the program."""
 _AFTER_STEP_SECONDS = 1.0
@@ -90,7 +92,10 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
 
 
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
-    """Return whether `still`, the standstill of an attempt, is long enough to be a stall."""
+    """Return whether `still`, the standstill of an attempt, is a stall.
+
+    It has to be longer than its limit. Without a deadline, it is not a stall while all processes are silent.
+    """
     if still.seconds <= still.limit:
         return False
     # If all processes are silent, their reports probably do not reach the service.

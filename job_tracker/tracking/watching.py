@@ -37,7 +37,7 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes in all, so a large group is written less often
+_SHOWN_A_SECOND = 20  # processes of an attempt, so a large group is written less often
 
 
 class ProgressWatch:
@@ -92,8 +92,8 @@ class ProgressWatch:
     def _until_next_look(self) -> float:
         """Return the seconds until the next check.
 
-        The check comes soon after the time of the next possible stall at the latest. While stacks are
-        awaited, checks are more frequent.
+        The next check comes no later than the first time at which an attempt may count as stalled. While
+        stacks are awaited, checks are more frequent.
         """
         now, period = self._board.clock(), _PERIOD_SECONDS
         for attempt, watched in self._board.watched():
@@ -189,7 +189,7 @@ class ProgressWatch:
             self._on_stall(attempt[0])
 
     def _were_inspected(self, attempt: Attempt, watched: Watched, quiet: set[int]) -> bool:
-        """Return whether the silent processes have been inspected; if not, begin to inspect them.
+        """Begin to inspect the silent processes if necessary. Return whether there is no inspection to await.
 
         A job with the tag `held` may be under a debugger, so its processes are not inspected.
         """

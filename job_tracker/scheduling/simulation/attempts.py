@@ -82,7 +82,7 @@ class Attempt:
 
     def lost(self, noticed_at: float, left_at: float) -> float:
         """Return the lost seconds if the attempt gets the notice and leaves at these times: its duration
-        minus the kept work.
+        minus the time in which it did the work that is kept.
         """
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 

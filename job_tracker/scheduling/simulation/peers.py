@@ -100,7 +100,7 @@ def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None
 
     Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
     victims that are not needed after all are put back, beginning with the last one. No job waits because
-    victims would lose much.
+    victims would lose much. The planner's resizes of elastic jobs are left out.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     stopped = preemptions(snapshot, decided, now, orders=(_newest_first,), patience=math.inf)

@@ -34,7 +34,7 @@ class Record:
 
     @property
     def waited(self) -> float:
-        """The seconds that the job waited before all its attempts together.
+        """The seconds that the job waited before its attempts, in all.
 
         Raises AssertionError if the job never started.
         """

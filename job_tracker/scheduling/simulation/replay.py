@@ -51,7 +51,7 @@ The second argument has the waiting jobs.
 
 
 class PolicyError(Exception):
-    """A policy has broken a rule: it started a job twice, or a job that needs more than is free."""
+    """A policy has broken a rule. For example, it started a job twice, or a job that does not fit."""
 
 
 def replay(

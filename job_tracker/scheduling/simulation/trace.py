@@ -30,7 +30,10 @@ _QOS: Final = {"BE": 0, "Burstable": 1, "LS": 2, "Guaranteed": 3}
 
 
 class TraceError(ValueError):
-    """A file is not a trace. The message names file, line, column, value and what is allowed."""
+    """A file is not a trace, or its jobs cannot be used.
+
+    If a value is not allowed, the message names file, line, column, value and what is allowed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class TraceJob:
     flavor: str = ""
     """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None
-    """A promise that was made before the simulation, with its time in seconds from its start."""
+    """A promise that was made before the simulation. Its time is in seconds from the simulation's start."""
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
@@ -87,7 +90,7 @@ class TraceJob:
 
 
 def read(path: Path) -> list[TraceJob]:
-    """Return the jobs of a file that have GPUs, in the order of submissions. Raises TraceError and OSError.
+    """Return a file's jobs that have GPUs, in the order of submissions. Raises TraceError and OSError.
 
     The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
     expected_s, priority or qos, least, and saves. Without an algorithm, gpu_milli, cpu_milli, memory_mib and

@@ -18,7 +18,7 @@ def prepared(
 ) -> list[TraceJob]:
     """Return the jobs submitted after `since`, with run times cut at `longest` seconds.
 
-    A job with a run time of 0 gets a run time of a second. Without `priorities`, all jobs have priority 0.
+    Run times below a second become a second. Without `priorities`, all jobs have priority 0.
     The first job is submitted at 0. Raises TraceError if no job is left.
     """
     kept = [job for job in jobs if job.submitted_at > since or not since]
