@@ -28,7 +28,7 @@ def page_of(
 ) -> tuple[list[M], str]:
     """Return the messages of a page, and the token of the next page. On the last page, the token is empty.
 
-    Otherwise, the token is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
+    Otherwise, it is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
     `page_token`. Raises InvalidField.
     """
     limit, size = page_size(request.page_size), 0
