@@ -53,7 +53,7 @@ class Live(Generic[T]):
         self.problem: str | None = None
         """The reason why the current files cannot be used.
 
-        None: they are in use, or only the last check has found that they cannot be used.
+        None: they are in use, or were unusable at only one check so far.
         """
         # The state is read before the content, so that the next check finds a change in between.
         self._state = self._look()

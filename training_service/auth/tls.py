@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""How often each side may go on with its handshake. A handshake needs fewer turns."""
+"""The largest number of turns that each side takes in a handshake. A handshake needs fewer."""
 
 
 @dataclass(frozen=True)
