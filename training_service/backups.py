@@ -78,7 +78,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
 
 async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Restored:
     async with AsyncExitStack() as stack:
-        # While this process holds the lease, no replica runs its tracker or writes.
+        # While this process holds the lease, no replica runs its tracker.
         term = await _lead(settings, store)
         stack.push_async_callback(store.resign, term)
         store_id = await store.store_id()

@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return the time at which the certificates of each setting expire."""
+        """Return the times at which the certificates of settings in `server.tls` expire, by setting."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:

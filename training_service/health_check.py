@@ -19,8 +19,8 @@ class NotHealthy(Exception):
 def ask(settings: Settings | None, address: str | None) -> str:
     """Ask the service at the address for its state, and return it: SERVING if it serves. Raises NotHealthy.
 
-    If `address` is None, the address of the settings is used. TLS is used if the settings use it for this
-    address.
+    If `address` is None, the service is asked at `server.health_address` or, if this is not set, at
+    `server.address`. TLS is used if the settings use it for this address.
     """
     target, channel = _channel(settings, address)
     with channel:

@@ -52,7 +52,7 @@ def make_jobs(
 ) -> Jobs:
     """Return the operations on jobs, which the API calls.
 
-    `note` gets an event for each denial and each read.
+    `note` gets an event for each denial, and for each read of logs, artifacts and uncommitted changes.
     """
     admission = Admission(
         catalog,

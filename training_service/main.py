@@ -59,7 +59,9 @@ _EXIT_KILLED = 128 + signal.SIGTERM
 
 
 def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
-    """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused.
+    """Serve until SIGTERM or SIGINT.
+
+    Raises CannotServe, or TrackerError if the store or the backend cannot be used.
 
     `file` is the file of the settings: changes of its algorithms, datasets and queues apply without a
     restart.

@@ -131,7 +131,7 @@ class Servers:
         if options.certificate_address:
             api.append(Listener("server.tls.certificate_address", options.certificate_address, tls, True))
         listen = settings.reports.listen
-        # All addresses together use no more descriptors than one would.
+        # All addresses of the API and of reports together use no more descriptors than one would.
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (len(api) + bool(listen))
         self._interceptor = interceptor = CallInterceptor(observe, authenticator, limits, observe_refusal)
         self.port, *_ = self._bind(make_server(servicers, interceptor, descriptors), api)

@@ -22,7 +22,7 @@ FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
 """After an event is written, equal events within this time become one event."""
 MOST_KEPT: Final = 4096
-"""The largest number of different events in memory."""
+"""If this number of different events is in memory, only events with the action MORE are added."""
 _BATCH: Final = 500
 _CLOSING_SECONDS: Final = 2.0
 _LONGEST_PAUSE: Final = 30.0

@@ -33,7 +33,7 @@ class AuditExport:
     A killed service leaves at most a part of a line, which is cut off before the next line is written. The
     export continues after the last id in the file, or after the id in the position file if this id is higher.
     So no line is lost. Lines are written twice only if, between the write of a batch and the write of its
-    position, the file is moved and the service is killed.
+    position, the file is moved or emptied and the service is killed.
     """
 
     def __init__(self, store: AuditStore, path: Path, position: Path) -> None:

@@ -49,9 +49,9 @@ class Callers:
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 
     Invalid tokens are counted by address. If an address exceeds the allowed rate, further tokens from it are
-    refused without a check, except for tokens that have been valid in this service before. So a stranger who
-    shares a proxy with other callers can lock out only tokens that have never been used, and only at the
-    address of the proxy.
+    refused without a check, except for tokens that this process has accepted before. So a stranger who shares
+    a proxy with other callers can lock out only tokens that this process has not accepted yet, and only at
+    the address of the proxy.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class _Store(AccessStore, AuditStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project as a caller may see it. Only admins see the members."""
+    """A project as a caller may see it. Only its admins and operators see the members."""
 
     project: Project
     role: Role
@@ -197,9 +197,9 @@ class Access:
         )
 
     async def delete_project(self, caller: Caller, name: str) -> None:
-        """Delete a project that has no live or waiting jobs, and revoke its tokens. Its ended jobs stay.
+        """Delete a project whose jobs have all ended. Delete its declarations and revoke its tokens, too.
 
-        Raises UnknownReference and NotPossible.
+        Its jobs stay. Raises UnknownReference and NotPossible.
         """
         self._guard.check_everywhere(caller, "delete_project", _target_of(name))
         if name == naming.DEFAULT_PROJECT:

@@ -73,7 +73,8 @@ class ReportKeyAccess:
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
         """Remove a replaced key, so that reports with its tokens are refused at once.
 
-        The call may be repeated as long as a live attempt uses the key. Then the key is deleted.
+        The call may be repeated as long as a live attempt uses the key. When the last of these attempts has
+        ended, the service deletes the key.
 
         Raises UnknownReference if the key does not exist, and NotPossible if it is the current key.
         """

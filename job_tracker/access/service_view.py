@@ -1,4 +1,4 @@
-"""The service as its operators see it: replicas, the leader, and whether the stores answer."""
+"""The service as its operators see it: replicas, the leader, the job store and the storage."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -84,11 +84,11 @@ _YOUNGER_FIELDS = (
 class Admission:
     """Checks requests against the catalog of algorithms and datasets, and against the configuration.
 
-    `resolver` knows the backend that jobs run on. `defaults` are the retry policy and the deadlines for
-    requests that do not set them. `max_processes` bounds the training processes of one job; None: the
-    bound is PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the paths of
-    new jobs' folders. `trees` are the uploaded programs. Without `queues`, there is one queue for all
-    projects, with this `capacity`.
+    `resolver` knows the backend that jobs run on. `defaults` has the retry policy, the deadlines and the
+    number policy for requests that do not set them. `max_processes` bounds the training processes of one job;
+    None: the bound is PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the
+    paths of new jobs' folders. `trees` are the uploaded programs. Without `queues`, there is one queue for
+    all projects, with this `capacity`.
     """
 
     def __init__(

@@ -62,8 +62,8 @@ class DatasetVersions:
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
         """Return the URI of the version, and the number of the dataset's declaration (0 if a file has it).
 
-        Raises UnknownReference if the dataset or the version does not exist, and StorageUnavailable if the
-        storage does not answer.
+        Raises UnknownReference if the dataset or the version does not exist, InvalidField if the dataset's
+        entry cannot be used, and StorageUnavailable if the storage does not answer.
         """
         datasets = self._catalog.datasets(caller.default_project)
         name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
@@ -85,7 +85,7 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return the missing file, with the versions that exist; None if the version is complete."""
+        """Return the missing file, with a few complete versions; None if the version is complete."""
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -133,7 +133,7 @@ def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
 
 
 def _missing(place: _Place) -> str | None:
-    """Return the missing file, with the versions that exist; None if none is missing."""
+    """Return the missing file, with a few complete versions; None if no file is missing."""
     try:
         filesystem, folder = fsspec.core.url_to_fs(place.uri)
         filesystem.invalidate_cache()  # otherwise a version that was just written may not be found

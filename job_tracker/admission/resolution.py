@@ -81,8 +81,10 @@ class Resolver:
 
     def completed(self, spec: JobSpec) -> JobSpec:
         """Return the spec. If it comes from an earlier version of the service, or was resolved for another
-        backend, resolve it first. Raises LaunchFailed if the algorithm is no longer configured, or the
-        options no longer fit.
+        backend, resolve it first.
+
+        Raises LaunchFailed if the spec cannot be resolved: the algorithm is no longer configured, the options
+        no longer fit, or the job runs an uploaded program.
         """
         if spec.group.backend == self._backend:
             return spec

@@ -161,7 +161,7 @@ class Declarations:
         """Return the queues that jobs of the project may use, and all queues above them, sorted by name.
 
         An empty project stands for the caller's default project, but an operator then gets all queues. With
-        a `name`, return only this queue. Raises UnknownReference if it does not exist.
+        a `name`, return only this queue. Raises UnknownReference if it is not one of them.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:

@@ -42,8 +42,8 @@ async def call_of(context: Context, metadata: Metadata, authenticator: Authentic
     """Return the call of a gRPC context, with its caller. The message need not be parsed for this.
 
     Raises NotAllowed if the caller cannot be identified, and RateExceeded if invalid tokens come too often
-    from its address. Raises StoreUnavailable if its token cannot be checked, and InvalidField if the metadata
-    names several projects, or one that cannot exist.
+    from its address. Raises StoreUnavailable if the store is needed to identify the caller and does not
+    answer. Raises InvalidField if the metadata names several projects, or one that cannot exist.
     """
     caller, identity = await authenticator.authenticate(metadata, _host_at(context.peer()), context)
     projects = [value for key, value in metadata if key == PROJECT_HEADER and isinstance(value, str)]

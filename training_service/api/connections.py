@@ -41,8 +41,9 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
 
     A connection may have `_STREAMS` open calls; clients delay further ones. A call that waits for its handler
     takes about 14 KB, even after its client has reset the call. After the reset, the client may open another
-    call. Beyond `_WAITING` such calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So
-    a client that sends thousands of calls at the same time is served, and hostile clients take about 40 MB.
+    call. If more than `_WAITING` calls wait for their handlers, gRPC cancels some further calls; beyond
+    `_MOST_WAITING`, it cancels all further calls. So a client that sends thousands of calls at the same time
+    is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),

@@ -327,7 +327,7 @@ def _is_known(name: str) -> bool:
 
 
 def _denied(method: str) -> Callable[[bytes], NoReturn]:
-    """Return a parser that raises Forbidden: the method has no row in the table of rights."""
+    """Return a parser that raises Forbidden, for a method that is not in the table of rights or in KINDS."""
 
     def deny(_: bytes) -> NoReturn:
         raise Forbidden(f"{method} is denied: the table of rights has no row for it")

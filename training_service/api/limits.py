@@ -26,7 +26,7 @@ class CallLimits:
             raise _exceeded(KINDS[call], rate, who, wait)
 
     def check_report(self, job_id: int, attempt: int, process: int = 0) -> None:
-        """Count a report of a process of an attempt. Raises RateExceeded."""
+        """Count a call that a process of an attempt makes with its report token. Raises RateExceeded."""
         rate = self._reports
         if rate is not None and (wait := rate.take((job_id, attempt, process))):
             who = f"process {process} of attempt {attempt} of job {job_id}"

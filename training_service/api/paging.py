@@ -26,9 +26,9 @@ def page_size(size: int) -> int:
 def page_of(
     entries: Iterable[T], name_of: Callable[[T], str], request: Any, converted: Callable[[T], M]
 ) -> tuple[list[M], str]:
-    """Return the messages of a page, and the token of the next page; empty if this is the last page.
+    """Return the messages of a page, and the token of the next page. On the last page, the token is empty.
 
-    The token is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
+    Otherwise, it is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
     `page_token`. Raises InvalidField.
     """
     limit, size = page_size(request.page_size), 0

@@ -95,7 +95,7 @@ class ReporterServicer(TrainingReporterServicer):
         """Return the attempt to which the call's token belongs, and count a call of this process of the
         attempt.
 
-        Raises NotAllowed and RateExceeded.
+        Raises NotAllowed, RateExceeded and StoreUnavailable.
         """
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))

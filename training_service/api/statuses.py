@@ -18,7 +18,7 @@ class Statuses:
         """Return the serialized GetTrainingStatusResponse of a job."""
         job, position = view.job, view.position
         kept = self._kept.get(job.id)
-        # Jobs are immutable, and the store returns the same object until the job changes.
+        # Jobs are immutable. The SQLite store usually returns the same object until the job changes.
         if kept is not None and kept[0] is job and kept[1] == position and kept[2] == view.outlook:
             return kept[3]
         message = status_of(view).SerializeToString()

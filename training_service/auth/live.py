@@ -51,7 +51,10 @@ class Live(Generic[T]):
         self._announces = announces
         self._lock = threading.Lock()
         self.problem: str | None = None
-        """The reason why the current files cannot be used; None if they are in use."""
+        """The reason why the current files cannot be used.
+
+        None: they are in use, or were unusable at only one check so far.
+        """
         # The state is read before the content, so that the next check finds a change in between.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None

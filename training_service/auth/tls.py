@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""The largest number of flights, which are messages that one side sends in a row. A handshake has fewer."""
+"""The largest number of turns that each side takes in a handshake. A handshake needs fewer."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,10 @@ def _configuration(tls: ServerTls, client_certificates: bool) -> grpc.ServerCert
 
 
 def read_authorities(file: PemFile) -> str:
-    """Return the certificates of authorities in a file that have not expired, as PEM. Raises Unusable."""
+    """Return the certificates of the authorities in a file, as PEM, without those that have expired.
+
+    Raises Unusable.
+    """
     return _pem(_valid_authorities(file))
 
 

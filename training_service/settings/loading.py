@@ -28,7 +28,7 @@ class SettingsError(Exception):
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
     """Return the effective settings: `flags` (nested by group), then the environment, then the file.
 
-    Raises SettingsError with the source, the key, the value and the allowed values of each bad setting.
+    Raises SettingsError with a line for each bad setting: its source, its name and the reason.
     """
     try:
         model = settings_model()

@@ -17,7 +17,7 @@ from job_tracker.logs.writing import time_at
 LINES: Final = 1000
 MOST_LINES: Final = 20_000
 _MOST_BYTES: Final = 2 << 20
-"""The largest size of the text of one page."""
+"""The length of the text, in characters, at which a page ends."""
 _MOST_SEARCHED: Final = 64 << 20
 """The largest number of bytes that one search reads."""
 _LONGEST_LINE: Final = 10_000
@@ -44,7 +44,10 @@ class Part:
     """The number of the attempt. 0: the last attempt."""
     lines: int = LINES
     at: str = ""
-    """The time of the first line, or "start" for the beginning of the log. Empty: the last lines."""
+    """The time of the first line, or "start" for the beginning of the log.
+
+    Empty: the last lines; with `find`, the first lines that have this text.
+    """
     find: str = ""
     wrap: bool = False
 
@@ -102,7 +105,7 @@ class Read:
     goes_on: bool
     """Whether the log may have further lines that were not read."""
     is_cut: bool = False
-    """Whether earlier lines were left out, since the text is limited to a number of bytes."""
+    """Whether earlier lines were left out, since the length of the text is limited."""
 
 
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:

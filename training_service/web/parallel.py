@@ -14,7 +14,8 @@ MOST_AXES: Final = 9
 """The largest number of parameters that are shown."""
 _MOST_CATEGORIES: Final = 12
 _LOGARITHMIC_FROM: Final = 20.0
-"""A parameter whose largest value is at least this many times its smallest one has a logarithmic axis."""
+"""An axis is logarithmic if its smallest value is above 0, and its largest is this many times as large or
+more."""
 _SHADES: Final = 5
 _USUAL: Final = ("accuracy", "score", "loss", "error")
 _NOT_SET: Final = "not set"

@@ -28,7 +28,7 @@ class WebServer:
     def __init__(
         self, app: ASGIApp, listening: socket.socket, tls: Live[ServerTls] | None, grace: float
     ) -> None:
-        """`grace` is the number of seconds that requests get to finish after `stop`."""
+        """`grace` is the number of seconds that requests get to finish after `stop`; at least 1 is used."""
         self._socket = listening
         config = uvicorn.Config(
             app,
@@ -96,7 +96,7 @@ class _Protocol(H11Protocol):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at this address. Raises OSError if it cannot."""
+    """Return a socket that is bound to this address. Raises OSError if it cannot be bound."""
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     # The socket has the number of the protocol TCP. Without this number, asyncio does not switch off Nagle's
     # algorithm, and each answer waits for 40 ms.

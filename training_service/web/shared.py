@@ -17,7 +17,7 @@ from training_service.web import live as streams
 T = TypeVar("T")
 
 SHORTEST_PAUSE: Final = 0.6
-"""The least number of seconds between two versions of a part. Changes are shown within a second."""
+"""The least number of seconds between two versions of a part. Most changes are shown within a second."""
 _LONGEST_PAUSE: Final = 5.0
 _PAUSE_TIMES: Final = 10
 """A part that takes much computing is made less often: the time from one version to the next is this many

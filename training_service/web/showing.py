@@ -59,9 +59,10 @@ def size(number: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with four significant digits; a whole number with all digits.
+    """Return a number as text.
 
-    NaN and infinity have names.
+    An `int` has all its digits. A `float` has four significant digits. But a whole `float` below 1e15 has all
+    its digits, and a `float` from 10,000 to 1e15 is rounded to a whole number. NaN and infinity have names.
     """
     if value is None:
         return "–"

@@ -223,14 +223,17 @@ def _is_from_elsewhere(request: Request) -> bool:
 def _has_token(page: Page, request: Request) -> bool:
     """Return whether the headers, and not the session, decide who calls.
 
-    No page of another site can send this header here: a browser would first ask with the method OPTIONS,
-    which the shield refuses.
+    No page of another site can send the header `authorization` here: a browser would first ask with the
+    method OPTIONS, which the shield refuses.
     """
     return page.takes_tokens and AUTHORIZATION in request.headers
 
 
 def _is_part(request: Request) -> bool:
-    """Return whether a script of a page loads a part of it. It would not show a redirection of a stream."""
+    """Return whether a script of a page loads a part of the page.
+
+    If the answer were a redirection, the script could not show the other page.
+    """
     return "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", "")
 
 

@@ -90,8 +90,8 @@ def _why(job: Job) -> str:
 def _what_happened(why: Diagnosis) -> str:
     """Return the summary and the cause of a diagnosis.
 
-    If the cause is unknown, return the summary and the last line of the evidence, which often names the
-    cause.
+    If the cause is unknown, return the summary and, unless the attempt has stalled, a line of the evidence
+    that often names the cause, usually the last one.
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'

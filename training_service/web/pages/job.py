@@ -27,7 +27,7 @@ _EXPLAINED_SECONDS: Final = 0.04
 """The longest time that the page waits for the reasons why a job waits. Later reasons follow with the page's
 first event."""
 _EXPLANATION_SECONDS: Final = 1.0
-"""The largest age of an explanation, in seconds."""
+"""An explanation may have been begun at most this many seconds before a page asks for it."""
 
 
 async def overview(visit: Visit) -> Response:

@@ -113,7 +113,7 @@ def job_ids(texts: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a page, and the highest id among them, which tells new jobs from the page's own."""
+    """The rows of a page, and the highest id among them."""
 
     list: RowList
     newest: float

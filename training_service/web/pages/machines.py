@@ -110,9 +110,10 @@ def _listed(amounts: Mapping[str, int]) -> str:
 
 
 def _users(snapshot: QueueSnapshot, user_of: Callable[[SeenJob], str]) -> list[tuple[str, int, int, int]]:
-    """Return each user's name, and its numbers of running jobs, running instances and waiting jobs.
+    """Return the names of users, each with its numbers of running jobs, running instances and waiting jobs.
 
-    `user_of` returns the user of a job: its project, or the person who submitted it.
+    The users with the most running instances come first; at most _MOST_USERS are returned. `user_of` returns
+    the user of a job: its project, or the caller who submitted it.
     """
     running, instances, waiting = Counter[str](), Counter[str](), Counter[str]()
     for job in snapshot.jobs:

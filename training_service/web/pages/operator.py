@@ -16,7 +16,7 @@ async def projects(visit: Visit) -> Response:
 
 
 async def service(visit: Visit) -> Response:
-    """Show the replicas, the leader, and whether the stores answer."""
+    """Show the replicas, the leader, and the state of the job store and the storage."""
     return visit.page(
         "service.html", tab="service", standing=await visit.parts.service.see_service(visit.who)
     )

@@ -50,7 +50,7 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return the job's metrics as JSON, in the order of their names.
+    """Return at most SERIES_AT_ONCE of the job's metrics as JSON, in the order of their names.
 
     The URL may select metrics by their names (`name`) or by a text in the names (`find`). With `after`, only
     metrics whose names come after this one are returned.

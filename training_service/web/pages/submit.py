@@ -164,7 +164,7 @@ def _request(filled: Filled) -> pb.TrainRequest:
 def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
     """Return the command lines for trainctl and grpcurl.
 
-    They are empty while the form is not a valid request.
+    They are empty if the form has no algorithm, or invalid tags. Other fields are not checked.
     """
     if not filled.algorithm:
         return {"trainctl": "", "grpcurl": ""}
