@@ -1,8 +1,8 @@
 """The training loop of ranks that average their weights in pairs: STRATEGY=gossip.
 
 Within a round of LOCAL_STEPS steps, each rank takes the next share of a batch as soon as it is free. So a
-slow rank takes fewer shares, but at least one, and each share is taken once. After a round, all ranks average their weights and
-moments. Then, a checkpoint may be saved.
+slow rank takes fewer shares, but at least one, and each share is taken once. After a round, all ranks average
+their weights and moments. Then, a checkpoint may be saved.
 """
 
 import logging

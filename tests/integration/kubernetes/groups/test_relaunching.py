@@ -129,4 +129,4 @@ async def test_a_stalled_rank_has_ended_before_it_runs_again(world: KubernetesGr
     assert pods.settled() == set()
     first, _ = (pod for kind, pod in pods.events() if (kind, pod["metadata"]["name"]) == ("DELETED", WORKER))
     [container] = first["status"]["containerStatuses"]
-    assert "terminated" in container["state"]
+    assert "running" not in container["state"]

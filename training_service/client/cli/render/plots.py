@@ -44,7 +44,7 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
 
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """Write one plot per metric to one image; the suffix is the format. Raises BadParameter and OSError."""
+    """Write one plot per metric to one image; the suffix is the format. Raises BadParameter."""
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
@@ -92,15 +92,33 @@ def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
 
 
 def check(path: Path, option: str) -> None:
-    """Check that an image can be written. Raises BadParameter for another suffix or without Matplotlib."""
+    """Check that an image can be written.
+
+    Raises BadParameter for another suffix, for a folder that does not exist, or without Matplotlib.
+    """
     if path.suffix.lower() not in FORMATS:
         raise typer.BadParameter(f"'{path}' must end in {', '.join(FORMATS)}", param_hint=option)
+    if not path.parent.is_dir():
+        raise typer.BadParameter(
+            f"cannot write '{path}': there is no folder '{path.parent}'", param_hint=option
+        )
     _library("matplotlib").use("agg")
+
+
+def write(figure: Any, path: Path) -> None:
+    """Write a figure of Matplotlib to the file. Raises BadParameter if this is not possible."""
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise typer.BadParameter(f"cannot write '{path}': {error.strerror}") from error
 
 
 @contextmanager
 def picture(path: Path, plots: int) -> Iterator[list[Any]]:
-    """Yield `plots` axes of Matplotlib, and write them to the file at the end of the block."""
+    """Yield `plots` axes of Matplotlib, and write them to the file at the end of the block.
+
+    Raises BadParameter if the file cannot be written.
+    """
     pyplot: Any = import_module("matplotlib.pyplot")
     rows, columns = math.ceil(plots / _COLUMNS), min(_COLUMNS, plots)
     figure, grid = pyplot.subplots(
@@ -113,7 +131,7 @@ def picture(path: Path, plots: int) -> Iterator[list[Any]]:
         for axis in axes[:plots]:
             axis.grid(alpha=0.3)
         yield axes[:plots]
-        figure.savefig(path)
+        write(figure, path)
     finally:
         pyplot.close(figure)
 

@@ -157,7 +157,10 @@ def _against(comparison: Comparison) -> str:
 
 
 def save(every: Sequence[Shown], path: Path) -> None:
-    """Plot speed-up, efficiency and the share of waiting of all series into one image. Raises OSError."""
+    """Plot speed-up, efficiency and the share of waiting of all series into one image.
+
+    Raises BadParameter.
+    """
     with plots.picture(path, 2) as (speed_up, efficiency):
         most = max((max(shown.series.rates, default=1) for shown in every), default=1)
         speed_up.plot([1, most], [1, most], color="0.7", linestyle="--", label="perfect")

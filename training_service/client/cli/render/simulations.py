@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -205,16 +204,13 @@ def save(shown: Sequence[Shown], path: Path) -> None:
 
     Raises BadParameter.
     """
-    try:
-        with plots.picture(path, 3 + len(shown)) as axes:
-            drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)
-            for axis, draw in zip(axes, drawings, strict=False):
-                draw(axis, shown)
-                axis.legend()
-            for axis, each in zip(axes[3:], shown, strict=True):
-                _draw_shares(axis, each)
-    except OSError as error:
-        raise typer.BadParameter(f"cannot write '{path}': {error.strerror}", param_hint="--plot") from error
+    with plots.picture(path, 3 + len(shown)) as axes:
+        drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)
+        for axis, draw in zip(axes, drawings, strict=False):
+            draw(axis, shown)
+            axis.legend()
+        for axis, each in zip(axes[3:], shown, strict=True):
+            _draw_shares(axis, each)
 
 
 def _draw_utilisation(axis: Any, every: Sequence[Shown]) -> None:

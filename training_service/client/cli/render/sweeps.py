@@ -102,7 +102,7 @@ def summary(trial: Trial, objective: Objective) -> str:
 
 
 def save(sweep: Sweep, trials: Sequence[Trial], path: Path) -> None:
-    """Plot the objective by trial and by each parameter into one image. Raises OSError."""
+    """Plot the objective by trial and by each parameter into one image. Raises BadParameter."""
     valued = [trial for trial in trials if trial.value is not None]
     with plots.picture(path, 1 + len(sweep.space)) as (by_trial, *others):
         _draw_by_trial(by_trial, valued, sweep.objective)

@@ -81,7 +81,7 @@ def line(job: int, box: Box) -> str:
 
 
 def save(timeline: Timeline, label: str, path: Path) -> None:
-    """Write an image with a row for each rank; the suffix is the format. Raises BadParameter and OSError."""
+    """Write an image with a row for each rank; the suffix is the format. Raises BadParameter."""
     plots.check(path, "--output")
     pyplot: Any = import_module("matplotlib.pyplot")
     ranks = timeline.measured.ranks
@@ -93,7 +93,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
             axis.set_title(
                 "\n".join(map(plots.plain, (label, _idle(timeline), _shape(timeline)))), fontsize=10
             )
-            figure.savefig(path)
+            plots.write(figure, path)
         finally:
             pyplot.close(figure)
 

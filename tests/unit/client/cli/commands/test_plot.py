@@ -73,6 +73,11 @@ def test_plot_reports_what_it_cannot_draw(
     trained: ServerInThread, trainctl: Trainctl, tmp_path: Path
 ) -> None:
     assert "must end in .png" in trainctl("plot", "1", "-o", str(tmp_path / "x.bmp")).stderr
+    nowhere = trainctl("plot", "1", "-o", str(tmp_path / "no" / "x.png"))
+    assert nowhere.exit_code == 2
+    assert f"there is no folder '{tmp_path / 'no'}'" in nowhere.stderr.replace("\n", " ")
+    (tmp_path / "folder.png").mkdir()
+    assert "cannot write" in trainctl("plot", "1", "-o", str(tmp_path / "folder.png")).stderr
     result = trainctl("plot", "1", "-m", "nope")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "have not reported such a metric" in result.stderr
