@@ -1,6 +1,6 @@
 """Experience from earlier jobs: how long they run, and how long they wait."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from job_tracker.domain.job import Job, JobState, Move
@@ -53,10 +53,10 @@ class Experience:
     def ended(self, job: Job) -> None:
         """Learn the run time of the job's last attempt, which has ended.
 
-        If it was preempted, resized or evicted, learn nothing.
+        If it never ran, or was preempted, resized or evicted, learn nothing.
         """
-        if not job.history or not job.history[-1].is_uncounted:
-            self._add(job, list(run_times(job))[-1:])
+        last = [move for move in job.history if move.attempt == job.attempt]
+        self._add(job, list(run_times(last)))
 
     async def read(self, store: _Store) -> None:
         """Learn the run times of the MOST_HISTORY ended jobs that were submitted last.
@@ -74,7 +74,7 @@ class Experience:
             before = page.jobs[-1].id
         self.runs = RunTimes()
         for job in reversed(found[:MOST_HISTORY]):
-            self._add(job, list(run_times(job)))
+            self._add(job, list(run_times(job.history)))
 
     def learn_waits(self, board: _Board, promises: Mapping[int, Promise], now: float) -> Mapping[int, Wait]:
         """Learn which jobs have begun to wait, and which have started, since the last pass.
@@ -106,14 +106,14 @@ def kind_of(spec: JobSpec) -> Kind:
     return Kind(spec.project, algorithm, spec.instances)
 
 
-def run_times(job: Job) -> Iterator[float]:
-    """Yield the seconds for which the attempts of a job held their machines.
+def run_times(history: Iterable[Move]) -> Iterator[float]:
+    """Yield the seconds for which the attempts in the history of a job held their machines.
 
     Only ended attempts whose master has run count. Preempted, resized or evicted attempts do not count.
     """
     admitted: Move | None = None
     has_run = False
-    for move in job.history:
+    for move in history:
         if move.is_restart:
             continue
         if move.state is JobState.LAUNCHING:

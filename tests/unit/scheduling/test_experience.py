@@ -56,7 +56,7 @@ def test_each_attempt_that_has_run_counts_from_its_admission() -> None:
     job = job.admitted(NOON + after(70))  # the next attempt never runs
     job = job.ended(Ending(JobState.BACKOFF, NOON + after(80), CRASH), NOON + after(80))
     job = ran(job.queued_again(NOON + after(90)), 200, JobState.CANCELLED)
-    assert list(run_times(job)) == [30, 200]
+    assert list(run_times(job.history)) == [30, 200]
 
 
 def test_a_stop_for_another_job_does_not_count_the_attempt_before_again() -> None:
@@ -73,10 +73,21 @@ def test_a_stop_for_another_job_does_not_count_the_attempt_before_again() -> Non
     assert experience.expected(spec()) is None, "one run is too few"
 
 
+def test_an_attempt_that_never_ran_does_not_count_the_attempt_before_again() -> None:
+    job = ran(new_job(1, spec(retry=RetryPolicy(max_attempts=3)), NOON), 30, JobState.BACKOFF)
+    experience = Experience()
+    experience.ended(job)
+    launching = job.queued_again(NOON + after(60)).admitted(NOON + after(70))
+    at = NOON + after(80)
+    for _ in range(5):
+        experience.ended(launching.ended(Ending(JobState.FAILED, at, CRASH), at))
+    assert experience.expected(spec()) is None, "one run is too few"
+
+
 def test_a_job_that_never_ran_has_no_run_times() -> None:
     job = new_job(1, spec(), NOON)
-    assert list(run_times(job)) == []
-    assert list(run_times(job.ended(Ending(JobState.CANCELLED, NOON), NOON))) == []
+    assert list(run_times(job.history)) == []
+    assert list(run_times(job.ended(Ending(JobState.CANCELLED, NOON), NOON).history)) == []
 
 
 def test_programs_are_alike_if_they_have_the_same_project_and_command() -> None:

@@ -135,7 +135,7 @@ def test_an_attempt_that_has_done_all_its_steps_during_the_notice_has_succeeded(
 
 
 def test_the_run_time_of_an_evicted_attempt_says_nothing_about_such_jobs() -> None:
-    assert list(run_times(back(LAUNCHING.running(NOON)))) == []
+    assert list(run_times(back(LAUNCHING.running(NOON)).history)) == []
 
 
 def test_a_cancel_wins_over_an_eviction() -> None:
