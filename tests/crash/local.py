@@ -139,9 +139,9 @@ class LocalWorld:
 
     def _in_redis(self) -> Iterator[str]:
         assert self.redis is not None
-        # A service that is killed while it ends leaves its lease, which expires. The next service may end
-        # before that.
-        may_be_left = any(what in KILLS for _, what in hits_in(self))
+        # A service that is killed while it ends, or whose resignation fails, leaves its lease, which expires.
+        # The next service may end before that.
+        may_be_left = any(what in KILLS or call.name == "resign" for call, what in hits_in(self))
         for problem in problems_in_redis(self.redis, self._prefix):
             if problem != LEASE_LEFT or not (may_be_left and self._expires("leader")):
                 yield problem

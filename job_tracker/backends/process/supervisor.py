@@ -38,6 +38,9 @@ _READY = 3
 _DEFAULT_GRACE = 10.0
 _PIPE = 64 * 1024
 _LAST_WORDS_SECONDS = 5.0
+# A service that checks for a live supervisor holds the lock for a moment. On a busy machine, the service may
+# have to wait for a processor in this moment.
+_LOCK_SECONDS = 5.0
 _RESERVED_BYTES = 4096
 
 
@@ -263,13 +266,15 @@ def _signal_descendants(number: int) -> None:
 
 def _lock() -> bool:
     lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(10):
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except OSError:
-            time.sleep(0.01)  # a service that checks for a live supervisor holds the lock briefly
-    return False
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
 
 
 def _grace() -> float:

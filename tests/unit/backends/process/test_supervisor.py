@@ -1,0 +1,28 @@
+"""The supervisor of a rank, as the process backend starts it."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from job_tracker.backends.process import supervisor
+
+
+def test_a_rank_starts_although_a_slow_check_holds_its_lock(tmp_path: Path) -> None:
+    rank = tmp_path / "0"
+    (rank / "work").mkdir(parents=True)
+    (rank / "command").write_bytes(b"\0".join([b"", b"1000000", b"1", b"true", b"PATH=/usr/bin:/bin", b""]))
+    argv = [sys.executable, "-I", "-S", supervisor.__file__, str(rank)]
+    ready, ready_in = os.pipe()
+    with (rank / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # like RankFolder.is_supervised
+        pid = os.posix_spawn(argv[0], argv, {}, file_actions=[(os.POSIX_SPAWN_DUP2, ready_in, 3)])
+        os.close(ready_in)
+        time.sleep(0.5)  # longer than such a check takes on a machine that is not busy
+        assert os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    _, status = os.waitpid(pid, 0)
+    os.close(ready)
+    assert status == 0
+    assert json.loads((rank / "exit.json").read_text())["code"] == 0
