@@ -130,12 +130,15 @@ def play(
         ids = [submit(service, EVICTED)]
         await_running(service, ids[0])
         evict(ids[0])
-    ids += [submit(service, job) for job in jobs if job not in (EVICTED, URGENT, SMALL)]
+    ids += [submit(service, job) for job in jobs if job not in (EVICTED, *PREEMPTION)]
     unwanted, held = ids[jobs.index(UNWANTED)], ids[jobs.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
     await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
     if URGENT in jobs:
+        # Otherwise the elastic job could start beside a job that was in its back-off, and grow later.
+        wait(service, ids[jobs.index(RETRIED)])
+        ids.append(submit(service, GIVING_WAY))
         giving_way = ids[-1]
         await_output(service, giving_way, GIVING_WAY.instances)
         ids.append(submit(service, URGENT))
