@@ -42,7 +42,7 @@ class AsyncTrainingClient(AsyncJobReader):
 
     `address` is HOST:PORT. For several replicas, give IP:PORT of each, separated by commas. The default is
     the environment variable TRAINING_SERVICE_ADDRESS, the address in client.toml (see below), or
-    localhost:51001. `timeout` is the longest time of one call in seconds, including its retries. It does not
+    127.0.0.1:51001. `timeout` is the longest time of one call in seconds, including its retries. It does not
     bound uploads, nor the streams of `watch`, `logs`, `fetch` and `changes`. `patience` is the time, in
     seconds, for which `watch`, `wait` and `logs` try to connect again after the service went away. `project`
     is the project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the

@@ -6,6 +6,7 @@ import pytest
 
 from training_service.client.connection import Connection, connection
 from training_service.client.errors import InvalidRequest
+from training_service.settings.service import ServerSettings
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_anything_it_is_this_machine_without_tls(file: Path) -> None:
-    assert connection() == Connection("localhost:51001")
+    assert connection() == Connection(ServerSettings().address), "where a service listens by default"
     assert connection().credentials is None
 
 

@@ -332,4 +332,4 @@ def test_the_address_is_the_argument_the_environment_variable_or_the_default(
         assert (client.address, other.address) == ("from.environment:1", "given:2")
     monkeypatch.setenv("TRAINING_SERVICE_ADDRESS", "")
     with connect() as client:
-        assert client.address == "localhost:51001"
+        assert client.address == "127.0.0.1:51001"

@@ -22,7 +22,7 @@ def session(**given: str) -> Session:
 
 def test_the_default_service_needs_no_options() -> None:
     assert session().command("list") == "trainctl list"
-    assert session(address="localhost:51001").command("list") == "trainctl list"
+    assert session(address="127.0.0.1:51001").command("list") == "trainctl list"
 
 
 def test_another_service_is_named_with_its_files() -> None:
