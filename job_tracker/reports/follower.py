@@ -50,6 +50,7 @@ class _Follower:
     known: Progress | None = None
     """The progress of the attempt when following began."""
     task: asyncio.Task[None] | None = None
+    """None if the attempt reports by calls."""
 
     @property
     def attempt(self) -> Attempt:
@@ -89,14 +90,14 @@ class LogFollower:
         """Read the last reports of an ended group, and write them to the store."""
         attempt = (group.job_id, group.attempt)
         follower = self._followers.pop(attempt, None)
-        if follower is not None and follower.task is not None:
+        if follower is not None and (task := follower.task) is not None:
             if follower.is_reading:
-                await asyncio.wait([follower.task], timeout=_DRAIN_SECONDS)
-            if not follower.task.done():
-                await end(follower.task)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_DRAIN_SECONDS):
-                        await self._read_to_the_end(follower)
+                await asyncio.wait([task], timeout=_DRAIN_SECONDS)
+            await end(task)
+            # A live log may end early while its group is stopped. The stopped group has the whole log.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_SECONDS):
+                    await self._read_to_the_end(follower)
         with suppress(TrackerError):  # a lost report must not delay the end of the job
             await self._buffer.write()
         self._buffer.close(attempt)
@@ -131,7 +132,8 @@ class LogFollower:
                     log.warning("job %d: its log cannot be read for reports now: %s", job_id, error)
                 else:
                     if earlier is not None and stored != earlier and not follower.has_reported:
-                        return  # the attempt reports by calls to another replica
+                        follower.task = None  # the attempt reports by calls to another replica
+                        return
                 if follower.after == before:
                     await asyncio.sleep(backoff.next())
                 else:

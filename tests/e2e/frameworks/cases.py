@@ -82,7 +82,7 @@ def check(client: TrainingClient, case: Case, job: int) -> float:
     assert len(ended.ranks) == case.instances + case.others
     if not case.others:
         assert {rank.phase for rank in ended.ranks} == {pb.RANK_PHASE_SUCCEEDED}, ended.ranks
-    assert ended.progress.epoch == ended.progress.total_epochs
+    assert ended.progress.epoch == ended.progress.total_epochs, (ended.progress, text)
     [accuracy] = re.findall(r"test accuracy (0\.\d+)", text)
     made = {artifact.name: artifact for artifact in client.artifacts(job).artifacts}
     assert "manifest.json" in made, made

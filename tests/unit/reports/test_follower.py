@@ -53,6 +53,22 @@ class CountedBackend(FakeBackend):
             self.reading -= 1
 
 
+class BreakingBackend(FakeBackend):
+    """The followed log of a running group ends after the lines that were printed before it was opened."""
+
+    async def logs(
+        self,
+        group: GroupRef,
+        rank: int,
+        *,
+        follow: bool = False,  # noqa: ARG002
+        after: bytes = BEGINNING,
+        tail_lines: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        async for piece in super().logs(group, rank, after=after, tail_lines=tail_lines):
+            yield piece
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = await SqliteStore.open(tmp_path / "jobs.db")
@@ -132,6 +148,23 @@ async def test_a_log_is_followed_again_after_read_errors(
     await until_at(book, job, 1)
     assert backend.troubles == 0
     await follower.close()
+
+
+async def test_lines_after_the_early_end_of_a_followed_log_are_read_when_the_group_has_stopped(
+    store: SqliteStore, book: ReportBuffer
+) -> None:
+    backend = BreakingBackend()
+    job = await running(store, backend, progress(1))
+    follower = LogFollower(book, backend)
+    follower.follow(job)
+    task = follower._followers[job.id, 1].task
+    assert task is not None
+    await task
+    prints(backend, job, progress(2))
+    await backend.stop(job.group, timedelta(0))
+    await follower.finish(job.group)
+    assert ((await store.get(job.id)).progress or _nothing()).step == 2
+    await backend.close()
 
 
 @pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
