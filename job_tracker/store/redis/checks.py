@@ -91,12 +91,12 @@ async def _check_server(connection: Connection) -> None:
 async def _open(connection: Connection, memory: Path | None) -> str:
     address = connection.address
     remembered = await asyncio.to_thread(_recall, memory)
-    if remembered and not await connection.client.exists(keys.meta(address.prefix)):
-        raise StoreRefused(_lost(connection, memory))
     answer = await connection.evaluate(
         *(scripts.OPEN, keys.SCHEMA, str(uuid.uuid4()), datetime.now(UTC).isoformat()),
-        secrets.token_hex(_SECRET_BYTES),
+        *(secrets.token_hex(_SECRET_BYTES), remembered),
     )
+    if answer[0] == b"lost":
+        raise StoreRefused(_lost(connection, memory))
     if answer[0] == b"damaged":
         raise StoreRefused(
             f"{address}: has jobs but no {keys.meta(address.prefix)}; restore its data from a backup, or "
@@ -108,8 +108,6 @@ async def _open(connection: Connection, memory: Path | None) -> str:
             f"{address}: was written by a newer version of this service (schema {schema}; this one knows "
             f"{keys.SCHEMA}); start that version, or choose another store.prefix"
         )
-    if remembered and remembered != store:
-        raise StoreRefused(_lost(connection, memory))
     if memory is not None and not remembered:
         await asyncio.to_thread(_remember, memory, store)
     return str(store)

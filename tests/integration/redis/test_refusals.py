@@ -103,6 +103,17 @@ async def test_a_server_that_has_lost_its_data_is_refused_after_a_restart_too(
     await connect(memory=memory)
 
 
+async def test_another_store_that_an_earlier_version_wrote_is_refused_and_not_upgraded(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    memory = tmp_path / "redis.id"
+    memory.write_text("the store that was here\n")
+    server.ask("HSET", "{t}:meta", "schema", "3", "store", "another")
+    assert "has lost its data" in await refused(server.url, memory)
+    assert server.ask("HGET", "{t}:meta", "schema") == "3"
+    assert server.ask("DBSIZE") == 1
+
+
 async def test_a_managed_server_that_hides_its_settings_gets_a_warning(
     redis_server: RedisServer, connect: Open, caplog: pytest.LogCaptureFixture
 ) -> None:

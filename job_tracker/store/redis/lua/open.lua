@@ -1,10 +1,14 @@
--- ARGV: schema, an id for the store if there is none yet, now, the secret of its first key of report tokens
+-- ARGV: schema, an id for the store if there is none yet, now, the secret of its first key of report tokens,
+--       the id of the store that is expected here; '' if none is
+-- A store that is not the expected one is left as it is.
 local function make_first_key(secret)
   redis.call('HSET', key('report-key:1'), 'secret', secret)
   redis.call('ZADD', key('report-keys'), 1, 1)
 end
 local found = redis.call('HMGET', KEYS[1], 'schema', 'store')
+local expected = ARGV[5]
 if found[1] and found[2] then
+  if expected ~= '' and expected ~= found[2] then return {'lost'} end
   -- Scripts and rows cope with what a store of an older schema lacks. An older service refuses the store.
   if tonumber(found[1]) < 4 then
     for _, state in ipairs(STATES) do
@@ -28,6 +32,7 @@ if found[1] and found[2] then
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}
 end
+if expected ~= '' and redis.call('EXISTS', KEYS[1]) == 0 then return {'lost'} end
 if redis.call('EXISTS', KEYS[1], key('last-id'), key('jobs'), key('tallies')) > 0 then return {'damaged'} end
 make_first_key(ARGV[4])
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'store', ARGV[2], 'created_at', ARGV[3])
