@@ -61,7 +61,7 @@ class BreakingBackend(FakeBackend):
         group: GroupRef,
         rank: int,
         *,
-        follow: bool = False,  # noqa: ARG002
+        follow: bool = False,
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
