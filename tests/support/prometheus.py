@@ -2,11 +2,13 @@
 package.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -35,23 +37,33 @@ def program(name: str) -> str:
 @cache
 def _find(name: str) -> str | None:
     unpacked = _CACHE / "usr" / "bin" / name
-    return shutil.which(name) or (str(unpacked) if unpacked.exists() or _unpack() else None)
+    if (installed := shutil.which(name)) is not None:
+        return installed
+    return str(unpacked) if unpacked.exists() or _unpack(unpacked) else None
 
 
-def _unpack() -> bool:
-    """Unpack Debian's package into the cache, without installing it."""
+def _unpack(wanted: Path) -> bool:
+    """Unpack Debian's package into the cache, without installing it. Return whether `wanted` then exists.
+
+    Another process that looks for the program meanwhile finds the whole package, or none.
+    """
     if shutil.which("apt-get") is None:
         return False
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    if not _succeeds("apt-get", "download", "prometheus"):
-        _succeeds("apt-get", "update")  # a new machine has no package lists yet
-        _succeeds("apt-get", "download", "prometheus")
-    packages = [str(path) for path in _CACHE.glob("prometheus_*.deb")]
-    done = bool(packages) and _succeeds("dpkg-deb", "-x", packages[-1], ".")
-    for package in packages:
-        Path(package).unlink()
-    return done
+    _CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with _CACHE.with_suffix(".lock").open("w") as lock, TemporaryDirectory(dir=_CACHE.parent) as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if wanted.exists():
+            return True
+        run = partial(_succeeds, Path(folder))
+        if not run("apt-get", "download", "prometheus"):
+            run("apt-get", "update")  # a new machine has no package lists yet
+            run("apt-get", "download", "prometheus")
+        packages = [str(path) for path in Path(folder).glob("prometheus_*.deb")]
+        if packages and run("dpkg-deb", "-x", packages[-1], "all"):
+            shutil.rmtree(_CACHE, ignore_errors=True)
+            Path(folder, "all").rename(_CACHE)
+        return wanted.exists()
 
 
-def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, cwd=_CACHE, capture_output=True, timeout=100, check=False).returncode == 0
+def _succeeds(folder: Path, *command: str) -> bool:
+    return subprocess.run(command, cwd=folder, capture_output=True, timeout=100, check=False).returncode == 0
