@@ -213,11 +213,19 @@ class Callers:
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
-        """Write to the store when each token was last used."""
+        """Write to the store when each token was last used.
+
+        Raises StoreUnavailable; the times are then kept for the next try.
+        """
         self._touched_at = self._monotonic()
         used, self._used = self._used, {}
-        if used:
+        if not used:
+            return
+        try:
             await self._store.touch_tokens({each: _moment(at) for each, at in used.items()})
+        except BaseException:
+            self._used = used | self._used  # for the next try
+            raise
 
     async def close(self) -> None:
         """Write the last use of each token to the store, if the store answers."""

@@ -267,6 +267,24 @@ async def test_the_last_uses_are_written_together(desk: Desk) -> None:
     assert found.used_at == NOON + timedelta(seconds=7)
 
 
+async def test_the_last_use_of_a_token_is_kept_while_the_store_does_not_answer(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(_: object) -> None:
+        raise StoreUnavailable("the store does not answer")
+
+    text = await desk.token()
+    await desk.caller(text)
+    with monkeypatch.context() as context:
+        context.setattr(desk.store, "touch_tokens", away)
+        with pytest.raises(StoreUnavailable):
+            await desk.callers.flush()
+    await desk.callers.flush()
+    found = await desk.store.token(tokens.id_of(text))
+    assert found is not None
+    assert found.used_at == NOON
+
+
 async def test_it_follows_changes_until_it_is_cancelled(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
