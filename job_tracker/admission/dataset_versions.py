@@ -8,7 +8,7 @@ import fsspec
 
 from job_tracker.catalog import Catalog
 from job_tracker.catalog.datasets import Dataset
-from job_tracker.catalog.entries import ANY_DATASET, most_like, required
+from job_tracker.catalog.entries import dataset_entry_of, most_like, required
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import StorageUnavailable, UnknownReference
@@ -66,8 +66,7 @@ class DatasetVersions:
         entry cannot be used, and StorageUnavailable if the storage does not answer.
         """
         datasets = self._catalog.datasets(caller.default_project)
-        name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
-        entry, dataset = required("dataset_id", datasets, name)
+        entry, dataset = required("dataset_id", datasets, dataset_entry_of(dataset_id, datasets))
         uri = dataset.folder(dataset_id, version)
         # Two datasets may share a folder, and require different files in it.
         place = _Place(uri, dataset.files, version, *_around_version(dataset, dataset_id))

@@ -89,6 +89,14 @@ class FixedCatalog:
         return self._datasets
 
 
+def dataset_entry_of(dataset_id: str, datasets: Collection[str]) -> str:
+    """Return the name of the entry that stands for the dataset: its own, or else ANY_DATASET if there is one.
+
+    If there is neither, return the id.
+    """
+    return dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
+
+
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
     """Return the entry with this name, and its value. `entries` are the entries that the caller may see.
 

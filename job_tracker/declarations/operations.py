@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from job_tracker.admission.programs import PROGRAM
 from job_tracker.catalog import Algorithm, Dataset, Entry, Origin
-from job_tracker.catalog.entries import HOW_TO_ADD, listed, listed_like
+from job_tracker.catalog.entries import HOW_TO_ADD, dataset_entry_of, listed, listed_like
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
 from job_tracker.declarations.catalog import (
@@ -115,12 +115,13 @@ class Declarations:
     async def list_datasets(self, caller: Caller, project: str, name: str = "") -> Sequence[Entry[Dataset]]:
         """Return the datasets of the project, sorted by id.
 
-        An empty project stands for the caller's default project. With a `name`, return only this dataset.
-        Raises UnknownReference if it does not exist.
+        An empty project stands for the caller's default project. With a `name`, return only the entry that
+        stands for this dataset. Raises UnknownReference if there is none.
         """
         project = project or caller.default_project
         self._guard.check(caller, "list_datasets", project)
-        return _chosen(self._catalog.datasets(project), Kind.DATASET, name)
+        datasets = self._catalog.datasets(project)
+        return _chosen(datasets, Kind.DATASET, name and dataset_entry_of(name, datasets))
 
     async def set_algorithm(
         self, caller: Caller, name: str, project: str, definition: str

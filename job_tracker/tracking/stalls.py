@@ -219,7 +219,10 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
             what = "does not run"
         else:
             what = "did not arrive where the others wait"
-            what += " before its first step" if step is None else f" after step {step}"
+            if step is not None:
+                what += f" after step {step}"
+            elif signs is not None:  # otherwise the ranks do not report their steps
+                what += " before its first step"
             what += f" ({late[guilty[0]]})" if guilty[0] in (late := _late(watched)) else ""
         if outside is not None:
             what += f" ({outside.standing})"

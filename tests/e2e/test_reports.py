@@ -1,8 +1,11 @@
 """Real processes report to a real service by calls and by lines, and their artifacts are fetched."""
 
 import hashlib
+import signal
+import time
 from typing import TYPE_CHECKING, Any
 
+from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -25,6 +28,18 @@ with join() as group, reporting(group) as reporter:
         (folder / "model.bin").write_bytes(b"weights")
         digest = hashlib.sha256(b"weights").hexdigest()
         reporter.artifact("model.bin", f"{folder}/model.bin", kind="model", size=7, sha256=digest)
+"""
+ENDS_WHILE_THE_SERVICE_IS_AWAY = """
+import os, pathlib, time
+from trainer_kit.group import join
+from trainer_kit.progress import reporting
+
+with join() as group, reporting(group) as reporter:
+    reporter.report(step=1, total_steps=2, loss=1.0)
+    while not pathlib.Path("{gone}").exists():
+        time.sleep(0.01)
+    reporter.report(step=2, loss=0.5, accuracy=0.9)
+    reporter.artifact("model", os.environ["MODEL_URI"])
 """
 WITHOUT_GRPC = """
 import importlib.util
@@ -78,3 +93,25 @@ def test_an_image_without_grpc_reports_by_lines(forked_python: ForkedPython, ser
         assert (ended.status, ended.progress.step) == (pb.succeed, 100)
         assert "::progress::" in "".join(piece.text for piece in client.logs(job))
         assert [made.kind for made in client.artifacts(job).artifacts] == ["model"]
+
+
+def test_the_last_reports_of_a_job_that_ended_while_the_service_was_away_are_kept(
+    forked_python: ForkedPython, server: Server
+) -> None:
+    program, gone = server.folder / "trainer.py", server.folder / "gone"
+    program.write_text(ENDS_WHILE_THE_SERVICE_IS_AWAY.format(gone=gone))
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(SETTINGS.format(path=forked_python.path, program=program))
+    with server.start() as client:
+        job = client.submit("reporting", "1", "v1")
+        seen(client, job, step=1)
+    assert server.end(signal.SIGTERM) == 0
+    gone.touch()
+    while server.ranks():
+        time.sleep(0.02)
+    with server.start() as client:
+        ended = client.wait(job, timeout=60)
+        assert (ended.status, ended.attempt) == (pb.succeed, 1)
+        assert (ended.progress.step, ended.progress.total_steps) == (2, 2)
+        assert dict(ended.progress.metrics) == {"loss": 0.5, "accuracy": 0.9}
+        assert [made.name for made in client.artifacts(job).artifacts] == ["model"]

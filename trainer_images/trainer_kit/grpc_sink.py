@@ -3,7 +3,8 @@
 A failure of reports does not affect the training.
 
 While the service is away, a limited number of reports is kept. If the service refuses them because the
-attempt is over or the token is not valid, sending stops.
+attempt is over or the token is not valid, sending stops. If the service has not accepted all reports by the
+end, the last progress and the artifacts are printed, since a service that is back reads the log.
 """
 
 import logging
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_kit import collectives, stacks
-from trainer_kit.report_sinks import Artifact, Progress
+from trainer_kit.report_sinks import Artifact, Progress, StdoutSink
 from trainer_kit.steps import Steps
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 """Seconds. With gRPC's own pause, at most 15 s pass until a service that is back gets reports again."""
 _LONGEST_ASKED_PAUSE = 30.0
 """The longest pause that the service may ask for."""
-_PAUSE_AT_END = _FIRST_PAUSE / 10
+_SHORTEST_PAUSE = 0.1
+"""Seconds after a failure, while `close` waits."""
 _LOOK_SECONDS = 1.0
 _DETAILS_HEADER = "grpc-status-details-bin"
 _MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has more
@@ -72,9 +74,10 @@ class GrpcSink:
         """
         self._connect = connect or partial(_connect, ca=ca)
         self._address, self._token = address, token
-        self._known = Progress()
+        self._known = self._accepted = Progress()
         self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
         self._artifacts: deque[Artifact] = deque(maxlen=_MAX_WAITING)
+        self._sending: list[Artifact] = []
         self._rank, self._steps = rank, steps
         self._stacks = ""
         self._news = threading.Event()
@@ -99,12 +102,20 @@ class GrpcSink:
             self._steps.has_moved()
 
     def close(self) -> None:
-        """Send the waiting reports. Give up after 3 s, in case the service is away."""
+        """Send the waiting reports. After 3 s, print what the service has not accepted: it may be away."""
         if self._steps is not None:
             self._steps.end()
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)
+        self._print_unaccepted()
+
+    def _print_unaccepted(self) -> None:
+        printed = StdoutSink()
+        for artifact in (*self._sending, *self._artifacts):
+            printed.artifact(artifact)
+        if self._known is not self._accepted:
+            printed.progress(self._known, {})
 
     def _run(self) -> None:
         try:
@@ -123,7 +134,8 @@ class GrpcSink:
             least = quiet = 0.0
             has_news = self._news.is_set()
             self._news.clear()
-            request, metrics, artifacts = self._request(has_news=has_news)
+            known = self._known
+            request, metrics, self._sending = self._request(known if has_news else Progress())
             try:
                 answer = send(request)
             except grpc.RpcError as error:
@@ -131,11 +143,14 @@ class GrpcSink:
                     log.warning("progress is no longer reported: %s", error.details())
                     return False
                 self._metrics.extendleft(reversed(metrics[-self._room :]))
-                self._artifacts.extendleft(reversed(artifacts))
+                self._artifacts.extendleft(reversed(self._sending))
+                self._sending = []
                 self._news.set()
                 pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
-                least = min(_retry_after(error), _LONGEST_ASKED_PAUSE)
+                least = max(_SHORTEST_PAUSE, min(_retry_after(error), _LONGEST_ASKED_PAUSE))
             else:
+                self._accepted = known if has_news else self._accepted
+                self._sending = []
                 pause = max(_FIRST_PAUSE, _seconds(answer.pause))
                 quiet = _seconds(answer.quiet_pause)
                 for problem in answer.problems:
@@ -154,8 +169,7 @@ class GrpcSink:
             # If the pause without news is shorter, the service wants the next report after that pause.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
-                pause = _PAUSE_AT_END  # `close` waits for the last reports
-                if self._metrics or self._artifacts:
+                if self._metrics or self._artifacts:  # `close` waits for the last reports
                     time.sleep(least)
             elif self._steps is not None:
                 self._wait(self._news, quiet - pause)  # `close` is news, too
@@ -179,14 +193,13 @@ class GrpcSink:
     def _room(self) -> int:
         return max(1, _MAX_WAITING - len(self._metrics))
 
-    def _request(self, *, has_news: bool) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
+    def _request(self, known: Progress) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
         from google.protobuf.timestamp_pb2 import Timestamp
 
         from trainer_kit._generated import training_reporter_pb2 as pb
 
         metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MAX_PER_CALL))]
         artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MAX_PER_CALL))]
-        known = self._known if has_news else Progress()
         request = pb.ReportRequest(
             step=known.step,
             total_steps=known.total_steps,

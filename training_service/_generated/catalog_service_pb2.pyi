@@ -357,7 +357,9 @@ class ListDatasetsRequest(_message.Message):
     project: _builtins.str
     """The project. Empty: the caller's default project."""
     name: _builtins.str
-    """The only dataset. Empty: all."""
+    """The only dataset. If it has no entry, the entry `*` is returned if there is one, since it stands for all
+    datasets without an entry. Empty: all.
+    """
     page_size: _builtins.int
     """The largest number of datasets in the response, 0 to 1000. 0: 100."""
     page_token: _builtins.str

@@ -852,7 +852,9 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def finished_at(self) -> _timestamp_pb2.Timestamp:
-        """The time at which the job ended. Absent before that."""
+        """The time at which the service saw that the job had ended. Absent before that. If the job ended while the
+        service was away, this is later.
+        """
 
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankStatus]:

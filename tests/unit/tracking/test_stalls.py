@@ -266,6 +266,19 @@ def test_the_diagnosis_names_the_rank_and_where_it_stood() -> None:
     assert explained(stall, watched, set()).rank == 1  # the instance of the process
 
 
+def test_the_diagnosis_names_no_step_of_a_rank_that_does_not_report_its_steps() -> None:
+    stall = stall_of(group([signs(still=40)]), NOW)
+    assert stall is not None
+    watched = group([])
+    watched.size = 3
+    waits, sleeps = "Thread MainThread:\n  a.py:1 in wait\n", "Thread MainThread:\n  a.py:9 in rest\n"
+    watched.outside = {
+        rank: Outside("process 7 (python)", stacks) for rank, stacks in enumerate((waits, sleeps, waits))
+    }
+    why = explained(stall, watched, set())
+    assert why.summary.startswith("Rank 1 did not arrive where the others wait (process 7 (python)): ")
+
+
 def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
     calls = "  a.py:1 in wait\n" * 1000
     members = [signs(n, still=40, stacks=f"Thread MainThread:\n  b.py:{n} in f\n{calls}") for n in range(500)]

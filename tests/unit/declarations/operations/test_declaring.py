@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.access.projects import Projects
+from job_tracker.catalog import Dataset
 from job_tracker.declarations.catalog import DeclaredCatalog, Files
 from job_tracker.declarations.operations import Declarations
 from job_tracker.declarations.reading import Reader
@@ -155,6 +156,13 @@ async def test_the_message_about_a_name_says_what_is_wrong_with_this_one(store: 
         await declarations.set_algorithm(BUILT_IN, "Program", "", TRAIN)
     with pytest.raises(InvalidField, match=r"do not put two dots in a row$"):
         await declarations.set_dataset(BUILT_IN, "a/b", "", json.dumps({"uri": "/data/x"}))
+
+
+async def test_the_entry_for_all_datasets_is_shown_for_a_dataset_without_an_entry(store: Store) -> None:
+    files = Files(datasets={"*": Dataset(uri="/data/{dataset_id}"), "faces": Dataset(uri="/faces")})
+    declarations = Declarations(store, DeclaredCatalog(store, READER, lambda: files), Projects(store))
+    for name, shown in (("1", "*"), ("faces", "faces"), ("*", "*")):
+        assert [each.name for each in await declarations.list_datasets(BUILT_IN, "", name)] == [shown]
 
 
 async def test_what_a_project_declared_can_be_removed_after_the_project(store: Store) -> None:

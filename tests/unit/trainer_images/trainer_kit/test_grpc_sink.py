@@ -216,6 +216,34 @@ def test_a_service_that_stays_away_does_not_delay_the_end(service: Service, repo
     started = time.perf_counter()
     reporter.close()
     assert time.perf_counter() - started < 10
+    assert len(service.failures) > 900, "it pauses after each failure"
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED])
+def test_what_the_service_has_not_accepted_is_printed_at_the_end(
+    service: Service, reporter: Reporter, code: grpc.StatusCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.failures = [Refusal(code)] * 1000
+    reporter.report(step=1, total_steps=2, loss=1.0)
+    service.arrived.acquire(timeout=5)
+    reporter.report(step=2, accuracy=0.5)
+    reporter.artifact("model.pt", "file:///model.pt", kind="model")
+    reporter.close()
+    assert capsys.readouterr().out.splitlines() == [
+        '::artifact:: {"name": "model.pt", "uri": "file:///model.pt", "kind": "model"}',
+        '::progress:: {"step": 2, "total_steps": 2, "metrics": {"loss": 1.0, "accuracy": 0.5}}',
+    ]
+
+
+def test_what_the_service_has_accepted_is_not_printed(
+    service: Service, reporter: Reporter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE)]
+    reporter.report(step=1, loss=1.0)
+    reporter.artifact("model.pt", "file:///model.pt")
+    reporter.close()
+    assert len(service.received) == 1
+    assert capsys.readouterr().out == ""
 
 
 def test_the_oldest_reports_are_dropped_if_too_many_wait(service: Service, reporter: Reporter) -> None:

@@ -64,7 +64,9 @@ def plot(
     if smooth:
         found = {label: [smoothed(each, smooth) for each in series] for label, series in found.items()}
     if not any(found.values()):
-        remark("nothing to plot: the jobs have not reported such a metric")
+        with session.client() as client:
+            known = sorted({series.name for job in jobs for series in client.metrics(job, ())})
+        remark(f"nothing to plot: the jobs have reported {', '.join(known) or 'no metric'}")
         raise typer.Exit(1)
     if output is not None:
         plots.save(curves_by_metric(found, slow), output)

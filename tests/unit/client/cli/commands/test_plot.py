@@ -80,7 +80,7 @@ def test_plot_reports_what_it_cannot_draw(
     assert "cannot write" in trainctl("plot", "1", "-o", str(tmp_path / "folder.png")).stderr
     result = trainctl("plot", "1", "-m", "nope")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "have not reported such a metric" in result.stderr
+    assert "the jobs have reported accuracy, loss" in result.stderr
     assert "Job 9 doesn't exist" in trainctl("plot", "9").stderr
 
 

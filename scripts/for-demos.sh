@@ -1,0 +1,15 @@
+# shellcheck shell=bash
+# Functions of the demos, which source this file. They set `bin`, the folder of the environment's programs.
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+field() { "$bin/python" -c "import json, sys; print(json.load(sys.stdin)$1)"; }
+
+# `found_in LOG PROCESS PATTERN` waits until a line of LOG has PATTERN (sed's), and prints the pattern's group.
+# If PROCESS ends before, it shows LOG and fails.
+found_in() {
+    local found
+    until found=$(sed -n "s/.*$3.*/\1/p;T;q" "$1") && [ -n "$found" ]; do
+        kill -0 "$2" 2>/dev/null || { cat "$1" >&2 && return 1; }
+        sleep 0.05
+    done
+    echo "$found"
+}

@@ -1,0 +1,33 @@
+"""The demos wait for what they start, as long as it runs."""
+
+import subprocess
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[3] / "scripts" / "for-demos.sh"
+
+
+def found_in(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """Start a program (sh) with a log, and wait for its address. It can wait for the file `looked`."""
+    script = f"""
+        set -euo pipefail
+        source {SOURCE}
+        sleep() {{ touch looked; command sleep "$@"; }}
+        : >log
+        ({program}) >>log &
+        address=$(found_in log $! 'serving at \\([^,]*\\),')
+        echo "found $address"
+    """
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_address_of_a_program_that_is_slow_is_found(tmp_path: Path) -> None:
+    slow = "until [ -e looked ]; do :; done; echo it is serving at 127.0.0.1:7, soon"
+    done = found_in(tmp_path, slow)
+    assert (done.returncode, done.stdout) == (0, "found 127.0.0.1:7\n"), done.stderr
+
+
+def test_the_log_of_a_program_that_ends_early_is_shown(tmp_path: Path) -> None:
+    done = found_in(tmp_path, "until [ -e looked ]; do :; done; echo no room")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "no room\n")
