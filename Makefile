@@ -20,7 +20,7 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 	@scripts/install
 	@scripts/demo-kubernetes
 
-test:        ## everything that CI checks: format, lint, types, layers, all tests
+test:        ## all checks and tests: format, lint, types, layers, generated files, tests
 	@scripts/install
 	@# The environments come first: beside all tests, which need them, their installation takes a quarter of an hour.
 	@scripts/check & check=$$!; scripts/install-frameworks; frameworks=$$?; \
@@ -28,7 +28,7 @@ test:        ## everything that CI checks: format, lint, types, layers, all test
 	[ $$frameworks = 0 ] || { echo "test: scripts/install-frameworks failed, see above"; tests=1; }; \
 	wait $$check || { echo "test: scripts/check failed, see above"; tests=1; }; exit $$tests
 
-check:       ## all of that but the tests
+check:       ## all of that except the tests
 	@scripts/install
 	@scripts/check
 

@@ -106,9 +106,9 @@ class Jobs:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` returns the limits of a project, or None if the project does not exist. `is_deletable`
-        returns whether a project is only in the store, so that it may be deleted. `note` gets an event for
-        each denial, and for each read of logs, artifacts and recorded changes. `changes_of` reads the
-        recorded changes of a job's program.
+        returns whether the API can delete a project (Projects.is_deletable). `note` gets an event for each
+        denial, and for each read of logs, artifacts and recorded changes. `changes_of` reads the recorded
+        changes of a job's program.
 
         `mirror` answers questions about the queues. Without it, all jobs are in a single queue.
         """
@@ -156,7 +156,7 @@ class Jobs:
         for preflight in self._preflights:
             await preflight.check(spec)
         now = self._clock()
-        # An algorithm may be called "program", too.
+        # The first words keep the two apart: an algorithm may have the name "program".
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
@@ -213,8 +213,9 @@ class Jobs:
         Without a project in `where`, these are jobs of all projects in which the caller has a role. Raises
         UnknownProject if no jobs are found and the project does not exist.
 
-        With a `history`, the page also has the use of capacity over this past time: by its first MOST_DRAWN
-        queues, and by `projects` (the first MOST_DRAWN in which the caller has a role).
+        With a `history`, the page also has the capacity that was used in this last period of time: by each of
+        the first MOST_DRAWN queues of the page, and by each of the first MOST_DRAWN of the `projects` in
+        which the caller has a role.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
@@ -355,7 +356,7 @@ class Jobs:
         return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
-        """Return the job and its artifacts. Each artifact has a flag for whether `fetch` can read it.
+        """Return the job and its artifacts. Each has a flag, which says whether it is a stored file.
 
         Raises JobNotFound and StorageUnavailable.
         """

@@ -243,7 +243,7 @@ async def _catalog(
 
 
 def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
-    """Write a token for trainctl on this machine. If callers need no proof, remove it instead.
+    """Write a token for trainctl on this machine. If callers need no token, remove it instead.
 
     Raises CannotServe.
     """

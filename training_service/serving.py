@@ -72,8 +72,8 @@ class Listener:
     def bind(self, server: grpc.aio.Server) -> int:
         """Let the server listen at this address, and return the port. Raises CannotServe.
 
-        For `localhost`, the server listens at all loopback addresses of this name, or at none: a client may
-        choose any of them, and send a token there.
+        For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
+        another program could listen at one of them, and receive the tokens of clients that choose it.
         """
         host, port = split(self.address)
         try:
@@ -185,7 +185,8 @@ def make_server(
 ) -> grpc.aio.Server:
     """Return a server of these services.
 
-    It has at most half as many connections as `descriptors`, the number of file descriptors.
+    At each address, it has at most half as many connections as `descriptors`, which is the number of file
+    descriptors for one address.
     """
     server = grpc.aio.server(
         options=[

@@ -73,7 +73,8 @@ class AuditExport:
     def _append(self, events: Sequence[AuditEvent]) -> int:
         """Append the events that the file lacks, and sync the file. Return the id of the last event."""
         with self._opened() as file:
-            last = _last_id(file)  # another service on this machine may write the file, too
+            # If two replicas share the file by mistake, each event is still written only once.
+            last = _last_id(file)
             file.write(b"".join(map(line_of, (event for event in events if event.id > last))))
             file.flush()
             os.fsync(file.fileno())

@@ -142,7 +142,7 @@ def _missing(place: _Place) -> str | None:
     if file is None:
         return None
     known = ", ".join(_versions(filesystem, place)) or "none was found"
-    advice = "to add one, write its files there"
+    advice = "to add the missing version, write its files to its folder"
     return f"{place.uri}/{file}; complete versions: {known}; {advice}"
 
 

@@ -46,7 +46,10 @@ class RoleRecipe(Config):
 
 
 class ElasticRecipe(Config):
-    """Elastic groups: lost workers are restarted while the other instances continue to train."""
+    """Elastic groups: a lost worker is restarted in the same attempt.
+
+    Meanwhile, the other instances continue from the last checkpoint, if enough of them are left.
+    """
 
     min_instances: int = Field(
         default=1,

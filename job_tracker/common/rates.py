@@ -54,7 +54,10 @@ class Rate:
         return 0.0
 
     def give_back(self, key: Hashable) -> None:
-        """Undo the last `take` of the key."""
+        """Undo the last `take` of the key, which must have allowed the call.
+
+        If `_age` has run since then, the call stays counted.
+        """
         if key in self._young:
             self._young[key] -= self._interval
 

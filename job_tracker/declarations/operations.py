@@ -312,7 +312,7 @@ class Declarations:
                 origin = "built in" if files.is_shipped(kind, name) else "declared in a file of the service"
                 raise NotPossible(
                     f"{kind} {wanted.name} cannot be declared: {kind} {name} is {origin}; use another name, "
-                    "or change it in the file"
+                    f"or change this {kind} in the configuration of the service"
                 )
         for other in stored:
             if (

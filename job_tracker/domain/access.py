@@ -82,8 +82,8 @@ class Project:
 
     name: str
     members: Mapping[str, Role] = field(default_factory=dict)
-    """The roles of members, by the name of the caller. A member is the caller of a token without a project,
-    or of a client certificate."""
+    """The roles of members, by the name of the caller. A member is identified by a token that belongs to no
+    project, or by a client certificate."""
     limits: ProjectLimits = field(default_factory=ProjectLimits)
     version: int = 0
     """Counts the changes of a stored project; 0: it is not stored."""

@@ -16,7 +16,7 @@ class Means(StrEnum):
     """The means by which a caller is identified."""
 
     OPEN = "open"
-    """No identification: the service asks for no proof.
+    """No identification: the service requires neither a token nor a certificate.
 
     All who can reach the service count as the same caller, at different addresses.
     """
@@ -90,4 +90,7 @@ class Caller:
 
 
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
-"""The caller of every call if the service asks for no proof. Without an address, it is the service itself."""
+"""The caller of every call if the service requires neither a token nor a certificate.
+
+Without an address, it is the service itself.
+"""

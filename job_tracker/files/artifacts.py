@@ -92,7 +92,7 @@ class ModelFiles:
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
     """Return at most MAX_ARTIFACTS artifacts, sorted by name.
 
-    Each has a flag, which says whether ModelFiles.read can read it.
+    Each has a flag, which says whether it is a stored file of the model.
 
     A reported artifact replaces a file of the same name.
     """

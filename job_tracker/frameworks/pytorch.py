@@ -58,7 +58,7 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_RDZV_ENDPOINT": str(layout.master),
         # The interval is in seconds. An agent counts as lost after three intervals.
         "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3",
-        # All other processes reach the process with rank 0 at this address.
+        # If torchrun gives rank 0 to a process of this instance, all others reach that process here.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",

@@ -39,7 +39,7 @@ def time_at(nanoseconds: int) -> bytes:
 
 
 def parts_of(line: bytes) -> list[bytes]:
-    """Return the parts of a line, one for each record."""
+    """Split a line into parts of at most LONGEST_PART bytes. Each part becomes a record."""
     parts = []
     while len(line) > LONGEST_PART:
         end = LONGEST_PART
@@ -134,7 +134,7 @@ class LogWriter:
             if self._file < 0:
                 self._open_segment()
             if os.write(self._file, records) < len(records):
-                os.ftruncate(self._file, self._size)  # remove the incomplete record
+                os.ftruncate(self._file, self._size)  # remove these records, since one is incomplete
                 self._close_segment()
             else:
                 self._size += len(records)

@@ -160,7 +160,7 @@ def _first_nonfinite(
 ) -> tuple[Nonfinite, ...]:
     """Return `known`, with the first non-finite value of each further metric in the report.
 
-    The result has at most MOST_METRICS values, and one more if that is the first forbidden one.
+    The result has at most MOST_METRICS values. Beyond this limit, only the first forbidden value is added.
     """
     names = {each.metric for each in known}
     for point in report.points:

@@ -55,7 +55,8 @@ class Cleaner:
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
-            self._tenure.check()  # the store accepts a late leader until it has granted the next term
+            # Even after its lease has expired, a leader could write until another replica gets the lease.
+            self._tenure.check()
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
         while left := await self._store.remains(_PRUNE_BATCH):

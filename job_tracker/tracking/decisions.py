@@ -274,9 +274,9 @@ def _deadline_exceeded(job: Job) -> Diagnosis:
     return Diagnosis(
         category=Category.NEVER_STARTED,
         summary=f"The master did not start within its deadline ({job.spec.deadlines.start}).",
-        resolution="The detail says what it waited for. Request less (resources, node_selector), add "
-        "machines, or submit the job with a longer deadlines.start.",
-        detail="\n".join(waiting) or "The service does not know what it waited for.",
+        resolution="See the detail for what the group waited for, if this is known. Request less (resources, "
+        "node_selector), add machines, or submit the job with a longer deadlines.start.",
+        detail="\n".join(waiting) or "The service does not know what the group waited for.",
     )
 
 

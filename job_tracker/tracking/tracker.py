@@ -269,12 +269,14 @@ class Tracker:
         if found is None:
             return self._options.repair_period
         now = self._clock()
-        # The clock may have been set back, perhaps while the service was down.
+        # If the clock was set back, backoffs would end too late. Before the first look, it may have been set
+        # back while the service was down.
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
             await self._queue_back_offs()
-        # This comes after the look, since jobs that became live or due during the first look were skipped.
+        # The live jobs are read only now. Until the first look is complete, `_settle` skips all jobs, even
+        # those that become live or due during the look.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *found}:
             self._queue.add(job_id)

@@ -41,7 +41,10 @@ class TreeSweeper:
         await repeat(self.sweep, backoff, period=_PERIOD_SECONDS, failure=failure, expected=TrackerError)
 
     async def sweep(self) -> None:
-        """Remove the trees that are unused now. Raises StoreUnavailable and StorageUnavailable."""
+        """Remove the trees that were not used for the time `keep`, except those of jobs that have not ended.
+
+        Raises StoreUnavailable and StorageUnavailable.
+        """
         before = time.time() - self._keep
         projects = await asyncio.to_thread(self._trees.projects)
         aged = {

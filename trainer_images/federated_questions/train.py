@@ -74,7 +74,8 @@ def one_round(
 ) -> tuple[Tensor, float]:
     """As the server, let the chosen clients learn in the round `number`.
 
-    Return the mean of their weights, and of their losses.
+    Return the mean of their weights, and the mean of their losses. Each client counts by the number of its
+    examples.
     """
     weights = parameters_to_vector(model.parameters()).detach()
     clients = sorted(chosen - {SERVER})

@@ -132,7 +132,8 @@ class Server:
         step = request.step if request.kind is Kind.PUSH else -1
         with self._changed:
             read = self._read.pop((worker, step), None)
-            # The worker may have left keys out. All keys are sorted, so the others can be found in `read`.
+            # The worker may push fewer keys than it has read. Keys are sorted, so the pushed keys can be
+            # found in `read`.
             rows = None if read is None else read.rows[read.keys.searchsorted(request.keys)]
             self._pushes.setdefault(step, {})[worker] = Push(request.keys, request.rows, request.loss, rows)
             self._changed.notify_all()

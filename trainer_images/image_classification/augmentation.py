@@ -24,7 +24,7 @@ class Augmentation:
         self._mirrored = torch.from_numpy(chance.random(examples) < (0.5 if flip else 0.0))
 
     def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
-        """Return changed copies of N x C x H x W images. `examples` has their N numbers."""
+        """Return changed copies of N x C x H x W images. `examples` has their N indices among all images."""
         height, width = images.shape[-2:]
         mirrored = self._mirrored[examples].to(images.device)
         images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(-1), images)

@@ -114,7 +114,10 @@ class Learner(nn.Module):
         self._settings = parameters
 
     def loss(self, replica: nn.Module, first: Tensor, second: Tensor) -> Tensor:
-        """Return the loss of two changed copies of the same images. `replica` is the wrapped encoder."""
+        """Return the loss of two changed copies of the same images. `replica` is the wrapped encoder.
+
+        With a queue, the keys of the second copies are added to it. Every rank must call this method.
+        """
         temperature = self._settings.temperature
         if self.queue is None or self.key_encoder is None:
             one, other = replica(torch.cat([first, second])).chunk(2)
@@ -230,7 +233,9 @@ class Copies:
         )
 
     def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
-        """Return the changed copies of N x C x H x W images. `examples` has their N numbers.
+        """Return the changed copies of N x C x H x W images.
+
+        `examples` has the N indices of these images among all images.
 
         The noise, too, depends only on the seed, the epoch and the example.
         """
@@ -250,8 +255,8 @@ class Copies:
 def class_accuracy(features: nn.Module, images: Images, test: Images, group: Group) -> float:
     """Return the share of test images whose features are nearest to the mean of their class.
 
-    The mean of a class is over the features of all training images. The group divides the work. Features are
-    compared by the cosine.
+    The mean of a class is taken over the features of its training images. The group divides the work.
+    Features are compared by the cosine.
     """
     features.eval()
     classes = int(torch.cat([images.labels, test.labels]).max()) + 1

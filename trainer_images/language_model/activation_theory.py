@@ -22,7 +22,7 @@ MASK = 1 / FLOAT
 
 @dataclass(frozen=True)
 class _Layer:
-    """The values that a layer keeps for its backward pass per token, by kind."""
+    """How many values per token a layer keeps for its backward pass, by kind."""
 
     norms: float
     """Inputs and outputs of norms."""
@@ -41,7 +41,7 @@ class _Layer:
 
 
 def of_layer(layout: Layout) -> _Layer:
-    """Return the values that a layer keeps without recomputation, on one tensor rank."""
+    """Return how many values a layer keeps without recomputation, on one tensor rank."""
     width, per = layout.width, layout.tensor
     divided = per if layout.sequence_parallel else 1
     scores = layout.heads * layout.context / per if layout.is_attention_explicit else 0.0
@@ -55,7 +55,7 @@ def of_layer(layout: Layout) -> _Layer:
 
 
 def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
-    """Return the numbers that `layers` layers keep for the backward pass, without the head."""
+    """Return how many numbers per token `layers` layers keep for the backward pass, without the head."""
     layer, width = of_layer(layout), layout.width
     divided = layout.tensor if layout.sequence_parallel else 1
     embedding = MASK * width / divided if has_embedding and layout.dropout else 0.0
@@ -69,7 +69,9 @@ def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
 
 
 def of_head(layout: Layout) -> float:
-    """Return the numbers that the head needs for its norm, and for scores, their logarithms and gradient."""
+    """Return how many numbers per token the head needs: for its norm, its scores, and the scores' logarithms
+    and gradient.
+    """
     return 2 * layout.width + 3 * VOCABULARY / (layout.tensor if layout.loss_parallel else 1)
 
 

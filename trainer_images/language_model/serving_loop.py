@@ -139,7 +139,8 @@ class ServingLoop:
         run = stack.enter_context(self._kept())
         # The learner has restored the last checkpoint. The state of this server is newer.
         run.steps, self._place.taken = steps, taken
-        log.warning("rank %d leads from step %d on: the parameter server is lost", self._group.rank, steps)
+        text = "rank %d leads after step %d: rank 0, the leading parameter server, is lost"
+        log.warning(text, self._group.rank, steps)
         return run
 
     def _collect(self) -> None:

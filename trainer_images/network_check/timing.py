@@ -85,9 +85,10 @@ def send_all(
     longer, and never shorter.
 
     The peer must call `receive_all` meanwhile. It answers each message with the shortest one. Half of the
-    round trip of the shortest messages is the time of the answer, and is subtracted. Sizes are left out from
-    the first one on for which a message would take longer than the parameter `seconds`. This is estimated
-    from the time of the previous size.
+    round trip of the shortest messages is the time of the answer, and is subtracted.
+
+    The first size for which a message would take longer than the parameter `seconds` is left out, and so are
+    all sizes after it. The time of a message is estimated from the time of the previous size.
     """
 
     def exchange(message: Tensor) -> None:

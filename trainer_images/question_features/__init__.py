@@ -19,7 +19,10 @@ TERMS = 16_384
 
 
 def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-    """Load a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
+    """Load a split of the data in the folder `uri`: the terms and the class of each question.
+
+    Classes are counted from 0.
+    """
     numbers, classes = load_sparse(uri, split, TERMS, name)
     features = np.zeros((len(numbers), TERMS), np.bool_)
     for row, own in zip(features, numbers, strict=True):
@@ -30,7 +33,10 @@ def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.b
 def load_sparse(
     uri: str, split: str, terms: int, name: str = "examples.csv"
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int32]]:
-    """Load a split: the sorted numbers below `terms` of each question's terms, and its class from 0."""
+    """Load a split: for each question, the sorted numbers of its terms, and its class.
+
+    The numbers of terms are below `terms`. Classes are counted from 0.
+    """
     classes = {label_id: number for number, label_id in enumerate(labels(uri))}
     chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/{name}") if of == split]
     numbers = [np.unique(np.array(numbers_of(text, terms), np.int64)) for text, _ in chosen]
@@ -43,7 +49,10 @@ def labels(uri: str) -> list[str]:
 
 
 def numbers_of(text: str, count: int = TERMS) -> list[int]:
-    """Return the numbers below `count` of the terms of `text`: words, and pairs with `^` before the first."""
+    """Return the numbers of the terms of `text`, all below `count`.
+
+    The terms are its words and its pairs of adjacent words. `^` forms a pair with the first word.
+    """
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
     return [zlib.crc32(term.encode()) % count for term in terms]

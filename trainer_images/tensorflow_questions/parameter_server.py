@@ -48,7 +48,7 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
 
     state = {"weights": list(parts), "losses": []}
 
-    def complete() -> None:  # the steps that are scheduled
+    def complete() -> None:  # waits for the scheduled steps, and fetches their losses
         background.start(coordinator.join).result(PATIENCE)  # join alone waits forever for a lost worker
         state["losses"] = coordinator.fetch(state["losses"])
 
@@ -59,7 +59,7 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
             state["losses"] = state["losses"][:done]
             for batch in shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[done:, 0]:
                 state["losses"].append(coordinator.schedule(step, (features[batch], classes[batch])))
-                run.step()  # completes the steps and saves a checkpoint if one is due
+                run.step()  # if a checkpoint is due, completes the scheduled steps and saves it
             complete()
             now = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
             print("::progress::", json.dumps({**now, "metrics": {"loss": np.mean(state["losses"]).item()}}))

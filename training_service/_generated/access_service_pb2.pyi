@@ -123,7 +123,7 @@ class WhoAmIResponse(_message.Message):
     is_operator: _builtins.bool
     """Whether the caller is an operator. An operator has this role in all projects."""
     default_project: _builtins.str
-    """The project of new jobs and of lists, unless the metadata `x-project` names another."""
+    """The project of new jobs, of uploads and of lists, unless the metadata `x-project` names another."""
     roles_left_out: _builtins.int
     """The number of further projects in which the caller has a role. ListProjects lists all of them."""
     @_builtins.property
@@ -550,7 +550,9 @@ class SetMemberRequest(_message.Message):
     project: _builtins.str
     """The name of the project."""
     member: _builtins.str
-    """The name of the member. It is the name of tokens without a project, or the name in a client certificate."""
+    """The name of the member: the name of a token that belongs to no project, or the name in a client
+    certificate.
+    """
     role: Global___Role.ValueType
     """The role: viewer, submitter or admin."""
     def __init__(

@@ -164,8 +164,8 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteProject(self, request, context):
-        """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
-        operators may call it.
+        """Deletes a project, revokes its tokens, and removes the algorithms and datasets that were declared for it.
+        Its ended jobs stay, but only operators see them. Only operators may call it.
 
         Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
         if a file of the service declares it, or if it is the project `default`.

@@ -70,8 +70,8 @@ class AccessServiceStub:
     the project.
     """
     DeleteProject: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.DeleteProjectRequest, _access_service_pb2.DeleteProjectResponse]
-    """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
-    operators may call it.
+    """Deletes a project, revokes its tokens, and removes the algorithms and datasets that were declared for it.
+    Its ended jobs stay, but only operators see them. Only operators may call it.
 
     Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
     if a file of the service declares it, or if it is the project `default`.
@@ -153,8 +153,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     the project.
     """
     DeleteProject: _aio.UnaryUnaryMultiCallable[_access_service_pb2.DeleteProjectRequest, _access_service_pb2.DeleteProjectResponse]  # type: ignore[assignment]
-    """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
-    operators may call it.
+    """Deletes a project, revokes its tokens, and removes the algorithms and datasets that were declared for it.
+    Its ended jobs stay, but only operators see them. Only operators may call it.
 
     Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
     if a file of the service declares it, or if it is the project `default`.
@@ -275,8 +275,8 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_service_pb2.DeleteProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_service_pb2.DeleteProjectResponse, _abc.Awaitable[_access_service_pb2.DeleteProjectResponse]]:
-        """Deletes a project, and revokes its tokens. Its ended jobs stay, but only operators see them. Only
-        operators may call it.
+        """Deletes a project, revokes its tokens, and removes the algorithms and datasets that were declared for it.
+        Its ended jobs stay, but only operators see them. Only operators may call it.
 
         Errors: NOT_FOUND if the project does not exist. FAILED_PRECONDITION if it has jobs that have not ended,
         if a file of the service declares it, or if it is the project `default`.

@@ -9,8 +9,8 @@ calls.
 
 Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
 project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
-`x-project` of a call names the project of new jobs and of lists. Without this metadata, it is the caller's
-default project.
+`x-project` of a call names the project of new jobs, of uploads, and of lists whose field `project` is
+empty. Without this metadata, it is the caller's default project.
 
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),
@@ -364,7 +364,9 @@ class RetryPolicy(_message.Message):
     MAX_BACKOFF_FIELD_NUMBER: _builtins.int
     RETRY_ON_FIELD_NUMBER: _builtins.int
     max_attempts: _builtins.int
-    """The number of attempts, including the first: 1 to 100. Absent: as configured."""
+    """The largest number of attempts, including the first: 1 to 100. Preempted, evicted and resized attempts,
+    and up to 20 attempts that end with `place_taken`, do not count. Absent: as configured.
+    """
     @_builtins.property
     def backoff(self) -> _duration_pb2.Duration:
         """The pause before the second attempt, at most 3650 days. The pause doubles with each further attempt, up
@@ -802,7 +804,8 @@ class GetTrainingStatusResponse(_message.Message):
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
     """The number of attempts that the job may have, including the first attempt, and including attempts that
-    were preempted, evicted, or stopped to continue with another number of instances.
+    were preempted, evicted, or stopped to continue with another number of instances. There may be up to 20
+    more if attempts end with `place_taken`.
     """
     has_model: _builtins.bool
     """Whether model_uri had a file when the job succeeded. Absent before that, and if the storage did not
@@ -957,8 +960,7 @@ class Move(_message.Message):
     EVICTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another attempt follows.
-    `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the other ranks
-    continue to train.
+    `running` with a diagnosis: a rank of an elastic group failed, and is restarted in the same attempt.
     """
     attempt: _builtins.int
     """The number of the attempt at that time, from 1. 0: before the first launch."""
@@ -1100,7 +1102,7 @@ class RankStatus(_message.Message):
     @_builtins.property
     def pace(self) -> Global___RankPace:
         """The position of the rank in the training. Absent if its processes do not report their steps by calls. The
-        values are a few seconds old.
+        position is usually at most 20 seconds old; in groups of more than 100 processes, it may be older.
         """
 
     def __init__(

@@ -9,8 +9,8 @@ calls.
 
 Every job belongs to a project, and callers have roles in projects. For a caller without a role in a
 project, the jobs of this project do not exist: calls with their ids fail with NOT_FOUND. The metadata
-`x-project` of a call names the project of new jobs and of lists. Without this metadata, it is the caller's
-default project.
+`x-project` of a call names the project of new jobs, of uploads, and of lists whose field `project` is
+empty. Without this metadata, it is the caller's default project.
 
 Errors of every call: INVALID_ARGUMENT for a malformed request (the message names the field, its value and
 the allowed values), UNAUTHENTICATED if the caller has not proved who it is (see access_service.proto),

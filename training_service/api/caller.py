@@ -18,7 +18,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Metadata: TypeAlias = grpc.aio.Metadata | tuple[()]
 
 PROJECT_HEADER: Final = "x-project"
-"""Metadata key: the project of new jobs and of lists, in place of the caller's default project."""
+"""Metadata key: the project of new jobs, of uploads and of lists, in place of the caller's default
+project.
+"""
 
 _PEERS_REMEMBERED = 1024
 

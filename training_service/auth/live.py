@@ -98,7 +98,7 @@ class Live(Generic[T]):
 
     def _read_files(self) -> T:
         for path in self._paths:
-            if is_special(path):  # a pipe may never be read to its end
+            if is_special(path):  # reading a pipe might never end
                 raise Unusable(f"{self._name}: {path}: it is not a regular file")
         return self._read()
 

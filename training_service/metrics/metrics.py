@@ -24,8 +24,8 @@ class Metrics:
     """The metrics of the service, with their own registry."""
 
     def __init__(self) -> None:
-        # For each counter, the client would export its time of creation, too. Prometheus does not use these
-        # series.
+        # prometheus_client would also export the time of creation of each counter. Prometheus does not use
+        # these series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._calls = CallMetrics(self.registry)

@@ -53,8 +53,9 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A server with a limited number of connections and threads, so that the service keeps file
-    descriptors.
+    """A server with a limited number of connections and threads.
+
+    The limit leaves enough file descriptors to the rest of the service.
     """
 
     daemon_threads = True

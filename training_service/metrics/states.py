@@ -72,7 +72,7 @@ class StoredJobs(Collector):
         )
         age = GaugeMetricFamily(
             "training_service_queue_head_age_seconds",
-            "Time since the job at the head of the queue was submitted; 0 while nothing is queued",
+            "Time since the oldest queued job was submitted; 0 while nothing is queued",
         )
         if look is not None:
             for state in JobState:

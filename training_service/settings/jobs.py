@@ -101,7 +101,8 @@ class RetrySettings(Config):
         default=3,
         ge=1,
         le=MAX_ATTEMPTS,
-        description="Largest number of attempts of a job, including the first.",
+        description="Largest number of attempts of a job, including the first. Preempted, evicted and "
+        "resized attempts, and up to 20 attempts that end with `place_taken`, do not count.",
     )
     backoff: LongDuration = Field(
         default=_RETRY.backoff,

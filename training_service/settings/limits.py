@@ -10,6 +10,9 @@ from job_tracker.domain.access import TokenLimits
 from job_tracker.domain.call_kinds import CallKind
 
 _FAST: Final = 1_000_000
+_CHANGES: Final = (
+    "calls that change a job, a token, a project, a queue, the catalog or a report key, or that upload files"
+)
 
 
 def _rate(default: float, calls: str) -> float:
@@ -27,18 +30,14 @@ def _burst(default: int, calls: str) -> int:
 class LimitSettings(Config):
     """Limits for each caller and kind of call. Calls beyond a limit are refused with RESOURCE_EXHAUSTED.
 
-    A caller is a name, or an address if the service asks for no proof. Each replica counts by itself. See
-    docs/operations.md.
+    Callers are counted by name. If the service requires neither tokens nor certificates, they are counted by
+    address, or by /64 network of IPv6. Each replica counts by itself. See docs/operations.md.
     """
 
     submit_rate: float = _rate(500, "calls of `Train`")
     submit_burst: int = _burst(50_000, "calls of `Train`")
-    change_rate: float = _rate(
-        200, "calls that change a job, a token, a project or the catalog, or that upload files"
-    )
-    change_burst: int = _burst(
-        20_000, "calls that change a job, a token, a project or the catalog, or that upload files"
-    )
+    change_rate: float = _rate(200, _CHANGES)
+    change_burst: int = _burst(20_000, _CHANGES)
     read_rate: float = _rate(2000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
     read_burst: int = _burst(200_000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
     list_rate: float = _rate(
@@ -66,15 +65,16 @@ class LimitSettings(Config):
         default=10,
         ge=0,
         le=_FAST,
-        description="Calls per second with invalid tokens from one address, on average. 0: no limit. Beyond "
-        "the limit, the service still accepts from this address the tokens that it has accepted before, and "
-        "refuses all other tokens without a check.",
+        description="Calls per second with invalid tokens from one address (for IPv6, from one /64 network), "
+        "on average. 0: no limit. Beyond the limit, the service still accepts from this address the tokens "
+        "that it has accepted before, and refuses all other tokens without a check.",
     )
     failed_token_burst: int = Field(
         default=200,
         ge=1,
         le=100 * _FAST,
-        description="Calls with invalid tokens from one address that may come at once, after a pause.",
+        description="Calls with invalid tokens from one address (for IPv6, from one /64 network) that may "
+        "come at once, after a pause.",
     )
     open_streams: int = Field(
         default=20_000, ge=1, description="Streams of all callers that may be open at the same time."

@@ -34,7 +34,7 @@ class ProjectSettings(Config):
         default=None,
         ge=1,
         description="Number of the project's jobs that may wait in the queue. Further jobs are refused with "
-        "RESOURCE_EXHAUSTED. Unset: only `scheduling.max_queued` limits the number.",
+        "RESOURCE_EXHAUSTED. Unset: only the limits for all jobs, for callers and for queues apply.",
     )
     members: dict[Annotated[str, AfterValidator(_member)], Literal["viewer", "submitter", "admin"]] = Field(
         default={},
@@ -96,6 +96,6 @@ def read_projects(path: Path, configured: Collection[str], stored: Collection[st
         if name in stored:
             raise ValueError(
                 f"{path}: project {name} was declared through the API, too; remove it from the file, or "
-                f"delete it with `trainctl project delete {name}`"
+                f"delete it with `trainctl project delete {name}` while the service runs"
             )
     return projects_of(found.projects)

@@ -71,9 +71,9 @@ class StorageSettings(Config):
     )
     start_anew: bool = Field(
         default=False,
-        description="Start with an empty job store even if the storage has folders of jobs that the store "
-        "does not know. If false, the service refuses to start with such folders, because the store was "
-        "probably lost.",
+        description="Start even if the SQLite job store never had a job and `data_dir` has folders of jobs. "
+        "If false, the service then refuses to start, because the store was probably lost. This setting "
+        "removes no job from a store.",
     )
 
     @property
@@ -125,9 +125,9 @@ class ReportSettings(Config):
 
     address: Address | None = Field(
         default=None,
-        description="Address at which training processes reach this service, HOST:PORT. Unset: ranks on this "
-        "machine use the listening address, and ranks on other machines cannot call the service, so they "
-        "report by printed lines.",
+        description="Address at which training processes reach this service, HOST:PORT. Unset: with backend "
+        "`process`, ranks use the listening address. With backend `docker`, they use `host.docker.internal` "
+        "if the service listens on all addresses. All other ranks report by printed lines.",
     )
     listen: Address | None = Field(
         default=None,

@@ -198,7 +198,8 @@ class Settings(BaseSettings):
 
     def _check_options(self, place: str, algorithm: Algorithm, backend: str, role: str) -> None:
         """Raise ValueError if options of the algorithm conflict with options for all algorithms."""
-        what = f"{place}{backend} over {backend}"
+        of_role = f" for the role {role}" if role in algorithm.roles else ""
+        what = f"{place}{backend}{of_role}, together with the options of {backend} for all algorithms"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())
         except ValueError as error:

@@ -37,7 +37,8 @@ class Wanted:
     def where(self, caller: Caller) -> JobFilter:
         """Return the filter with which the caller's jobs are listed.
 
-        If the form names no project, the filter has all projects of the caller. Raises InvalidField.
+        If the form names no project, the filter is for all projects of the service, and Jobs.list restricts
+        it to those in which the caller has a role. Raises InvalidField.
         """
         texts = self.texts
         return JobFilter(

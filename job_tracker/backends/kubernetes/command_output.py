@@ -17,10 +17,11 @@ _MOST_OF_MESSAGE = 4 << 20
 async def command_output(
     rest: Any, url: str, headers: Mapping[str, str], seconds: float
 ) -> AsyncGenerator[bytes, None]:
-    """Run the command in the URL, and read its output in pieces. The next piece must come within `seconds`.
+    """Run the command in the URL, and read its output in pieces.
 
-    `rest` has the connections of the client library. Raises ApiError: Forbidden if the service lacks the
-    right, and Invalid if the container does not run or lacks the command.
+    `rest` has the connections of the client library. Raises TimeoutError if the next piece does not come
+    within `seconds`. Raises ApiError: Forbidden if the service lacks the right, and Invalid if the container
+    does not run or lacks the command.
     """
     if rest.pool_manager is None:
         rest.pool_manager = rest._create_pool_manager()

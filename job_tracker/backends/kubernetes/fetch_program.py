@@ -129,8 +129,10 @@ class Cache:
                 part.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """If the cache of all projects together has too many bytes, remove the least recently used
-        contents.
+        """Remove incomplete contents that are older than an hour.
+
+        While the cache of all projects together is too large, remove its least recently used contents, too.
+        Calls within an hour after such a call, of any pod, do nothing.
         """
         with self._guarded():
             stamp = self._root / ".tidied"

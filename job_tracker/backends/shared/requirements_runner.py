@@ -51,7 +51,9 @@ def main(
     most: int = 1,
     link_mode: str = "copy",
 ) -> None:
-    """Replace this program by the command, in its environment.
+    """Replace this program by the command, in the environment of the requirements `file`.
+
+    If there is no such environment yet, it is made first.
 
     In an `image`, the environment also has the packages of this Python, unless the file names other versions.
     Each user then has a separate folder in ROOT, because images may run as different users.

@@ -74,7 +74,8 @@ async def test_the_refusal_of_an_unknown_version_names_the_missing_file(
 ) -> None:
     details = await untracked.refuses(untracked.train(train_data_version_hash="v2"), NOT_FOUND)
     assert details.startswith("train_data_version_hash: version 'v2' of dataset '1' doesn't exist")
-    assert details.endswith("v2/examples.csv; complete versions: v1; to add one, write its files there")
+    advice = "to add the missing version, write its files to its folder"
+    assert details.endswith(f"v2/examples.csv; complete versions: v1; {advice}")
 
 
 @pytest.mark.parametrize(

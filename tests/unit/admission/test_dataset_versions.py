@@ -110,8 +110,8 @@ async def test_an_unknown_version_names_the_nearest_complete_ones_and_how_to_add
     assert str(caught.value).endswith(
         "/2026-05-03"
         + end
-        + "/examples.csv; complete versions: 2026-05-02, 2026-05-01, v1, v2, x; to add one, write "
-        "its files there"
+        + "/examples.csv; complete versions: 2026-05-02, 2026-05-01, v1, v2, x; to add the missing version, "
+        "write its files to its folder"
     )
 
 

@@ -291,7 +291,20 @@ def test_the_built_in_algorithm_runs_on_kubernetes() -> None:
                 "algorithms": {"a": {"kubernetes": {"image": "x"}}},
                 "kubernetes": {"pod": {"nproc_per_node": 2}},
             },
-            "algorithms.a.kubernetes over kubernetes: nproc_per_node is 2, which needs a command",
+            "algorithms.a.kubernetes, together with the options of kubernetes for all algorithms: "
+            "nproc_per_node is 2, which needs a command",
+        ),
+        (
+            {
+                "algorithms": {
+                    "a": {
+                        "framework": "tensorflow",
+                        "kubernetes": {"image": "x"},
+                        "roles": {"ps": {"kubernetes": {"nproc_per_node": 2}}},
+                    }
+                }
+            },
+            "algorithms.a.kubernetes for the role ps, together with the options of kubernetes for all",
         ),
         ({"kubernetes": {"allowed_request_options": ["image"]}}, "Input should be 'resources'"),
         ({"kubernetes": {"max_resources": {"cpu": "x"}}}, "is not a quantity"),

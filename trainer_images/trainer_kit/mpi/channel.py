@@ -98,7 +98,10 @@ class Channel:
 
 
 def _enable_keepalive(writer: asyncio.StreamWriter) -> None:
-    """Let the connection fail within half a minute if the peer's machine is gone."""
+    """On Linux, let the idle connection fail within half a minute after the peer's machine is gone.
+
+    If sent data waits to be acknowledged, the connection fails later, when TCP gives up sending it again.
+    """
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):

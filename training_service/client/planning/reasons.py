@@ -224,8 +224,8 @@ def runner_up(decision: Decision) -> Choice | None:
 def rejected(best: Choice, other: Choice) -> str:
     """Say why the choice `other` is not the best one."""
     if other.step < best.step:
-        used = other.layout.devices
-        return f"{best.step / other.step:.2f} x as fast, but on {used} devices, which do not add enough"
+        ratio, used = best.step / other.step, other.layout.devices
+        return f"{ratio:.2f} x as fast, but on {used} devices: each added device adds too little speed"
     slower = f"{other.step / best.step - 1:.1%} slower"
     more = {name: getattr(other.time, name) - getattr(best.time, name) for name in _PARTS}
     if other.layout.devices != best.layout.devices:

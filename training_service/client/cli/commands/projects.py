@@ -12,7 +12,10 @@ app = typer.Typer(no_args_is_help=True, help="Declare projects, and give roles i
 
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The name of the project.")]
 Member = Annotated[
-    str, typer.Argument(metavar="MEMBER", help="The name of a token without a project, or of a certificate.")
+    str,
+    typer.Argument(
+        metavar="MEMBER", help="The name of a token that belongs to no project, or of a certificate."
+    ),
 ]
 
 

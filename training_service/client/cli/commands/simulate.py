@@ -101,7 +101,9 @@ def simulate(
     ] = None,
     durations: Annotated[
         Knowledge | None,
-        typer.Option(help="What the policy knows of run times; default: exact, without FILE said."),
+        typer.Option(
+            help="What the policy knows of run times. Default: exact for a trace, said for the queue."
+        ),
     ] = None,
     since: Annotated[
         float,

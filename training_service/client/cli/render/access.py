@@ -20,7 +20,7 @@ from training_service.client.cli.render import words
 
 def caller(who: WhoAmIResponse) -> str:
     """Return lines that describe the caller."""
-    known = {"open": "the service asks for no proof", "token": f"token {words.printable(who.token_id)}"}
+    known = {"open": "without a token or certificate", "token": f"token {words.printable(who.token_id)}"}
     by = known.get(who.means, words.printable(who.means))
     lines = [f"{words.printable(who.name)} ({by})"]
     if who.is_operator:
