@@ -160,7 +160,9 @@ async def test_the_message_about_a_name_says_what_is_wrong_with_this_one(store: 
 
 async def test_the_entry_for_all_datasets_is_shown_for_a_dataset_without_an_entry(store: Store) -> None:
     files = Files(datasets={"*": Dataset(uri="/data/{dataset_id}"), "faces": Dataset(uri="/faces")})
-    declarations = Declarations(store, DeclaredCatalog(store, READER, lambda: files), Projects(store))
+    catalog = DeclaredCatalog(store, READER, lambda: files)
+    await catalog.refresh()
+    declarations = Declarations(store, catalog, Projects(store))
     for name, shown in (("1", "*"), ("faces", "faces"), ("*", "*")):
         assert [each.name for each in await declarations.list_datasets(BUILT_IN, "", name)] == [shown]
 
