@@ -14,7 +14,7 @@ import yaml
 from tests.support import accounts
 from tests.support.cluster import Cluster
 from tests.support.parameters import declared
-from tests.support.server import Server, refusal
+from tests.support.server import PATIENCE, Server, refusal
 from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
@@ -108,7 +108,7 @@ def test_a_job_with_three_instances_has_the_documented_names_ranks_and_logs(
         for rank in range(3):
             assert next(iter(client.logs(job, rank=rank, follow=True))).text == "hello\n"
         client.cancel(job)
-        ended = client.wait(job, timeout=30)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.attempt) == (pb.cancelled, 1)
         assert [rank.phase for rank in ended.ranks] == [pb.RANK_PHASE_STOPPED] * 3
         assert [printed(client, job, rank) for rank in range(3)] == ["hello\n"] * 3
@@ -126,7 +126,7 @@ def test_a_restarted_service_adopts_its_group(service: Server, place: Place) -> 
         assert next(iter(client.logs(job, rank=1, follow=True))).text == "up\n"
         assert place.uids() == before
         client.cancel(job)
-        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.wait(job, timeout=PATIENCE).status == pb.cancelled
         assert client.status(job).attempt == 1
     assert place.names() == []
 
@@ -146,14 +146,14 @@ def test_a_group_that_loses_a_pod_is_relaunched_under_new_names(service: Server,
         assert printed(client, job, 0) == "up\n"
         assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"
         client.cancel(job)
-        assert client.wait(job, timeout=30).attempt == 2
+        assert client.wait(job, timeout=PATIENCE).attempt == 2
     assert place.names() == []
 
 
 def test_the_deployed_rights_are_enough_to_keep_pods(service: Server, place: Place) -> None:
     with service.start("-s", "jobs.keep_failed_group=PT1H") as client:
         job = submit(client, {"EXIT_CODE": "3"}, instances=1)
-        assert client.wait(job, timeout=60).status == pb.failure
+        assert client.wait(job, timeout=PATIENCE).status == pb.failure
         assert place.names() == ["pod/program-1-master"]
     place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-master")
 
@@ -172,7 +172,7 @@ def test_a_service_killed_during_a_launch_continues_it(service: Server, place: P
         assert sorted(after) == [name.removeprefix("pod/") for name in GROUP]
         assert seen.attempt == 1
         client.cancel(job)
-        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.wait(job, timeout=PATIENCE).status == pb.cancelled
     assert place.names() == []
 
 
@@ -181,10 +181,10 @@ def test_a_job_that_ends_during_downtime_keeps_its_result(service: Server, place
         job = submit(client, {"RUN_SECONDS": "1", "PRINT": "bye", "EXIT_CODE": "3"})
         comes(client, job, all_run)
     service.end(signal.SIGKILL)
-    until = ["wait", "-n", place.namespace, "pod/program-1-master", "--timeout=30s", "--for"]
-    place.cluster.kubectl(*until, "condition=ContainersReady=false", timeout=40)
+    until = ["wait", "-n", place.namespace, "pod/program-1-master", f"--timeout={PATIENCE:g}s", "--for"]
+    place.cluster.kubectl(*until, "condition=ContainersReady=false", timeout=PATIENCE + 10)
     with service.start() as client:
-        ended = client.wait(job, timeout=30)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.diagnosis.category) == (pb.failure, "crashed")
         assert ended.ranks[0].exit_code == 3
         assert printed(client, job, 0) == "bye\n"
@@ -210,10 +210,10 @@ def test_a_job_that_fits_nowhere_stays_launching_with_a_reason(service: Server, 
         assert "Insufficient nvidia.com/gpu" in seen.ranks[0].note
         assert "Insufficient nvidia.com/gpu" in seen.message
         other = submit(client, {})  # other jobs do not wait for it
-        assert client.wait(other, timeout=30).status == pb.succeed
+        assert client.wait(other, timeout=PATIENCE).status == pb.succeed
         assert client.status(job).status == pb.launch
         client.cancel(job)
-        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.wait(job, timeout=PATIENCE).status == pb.cancelled
     assert place.names() == []
 
 

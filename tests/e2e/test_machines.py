@@ -15,7 +15,7 @@ from job_tracker.backends.kubernetes.quantities import offered, requested
 from tests.support import accounts
 from tests.support.cluster import Cluster
 from tests.support.parameters import declared
-from tests.support.server import Server, refusal
+from tests.support.server import PATIENCE, Server, refusal
 from tests.support.watching import all_run, comes
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
@@ -211,7 +211,7 @@ def test_what_pods_of_others_request_is_not_free_until_they_end(service: Server,
         client.cancel(jobs[0])
         client.cancel(jobs[1])
         node.give_back(again)
-        assert client.wait(waiting, timeout=30).status == pb.succeed
+        assert client.wait(waiting, timeout=PATIENCE).status == pb.succeed
 
 
 def test_a_job_whose_place_was_taken_waits_again_and_loses_no_attempt(service: Server, node: Node) -> None:
@@ -227,7 +227,7 @@ def test_a_job_whose_place_was_taken_waits_again_and_loses_no_attempt(service: S
             "place_taken"
         ]
         node.give_back(other)
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.attempt) == (pb.succeed, 2)
 
 
@@ -237,7 +237,7 @@ def test_a_job_that_fits_on_no_node_is_refused_with_the_largest_that_would(
     other = node.take(2 * node.share)  # the pod may end, so it counts only for jobs that would start now
     with service.start() as client:
         running = submit(client, 1, {})
-        assert client.wait(running, timeout=30).status == pb.succeed
+        assert client.wait(running, timeout=PATIENCE).status == pb.succeed
         with pytest.raises(InvalidRequest, match=r"The largest that fits .* is [5-9] trainers"):
             submit(client, 30, {})
         with pytest.raises(InvalidRequest, match="not even one trainer"):
@@ -247,7 +247,7 @@ def test_a_job_that_fits_on_no_node_is_refused_with_the_largest_that_would(
         large = submit(client, FITTING, {})
         waits_for(client, large, "lost_capacity")
         node.give_back(other)
-        assert client.wait(large, timeout=30).status == pb.succeed
+        assert client.wait(large, timeout=PATIENCE).status == pb.succeed
 
 
 def test_nothing_starts_on_a_cordoned_node_and_what_runs_there_runs_on(service: Server, node: Node) -> None:
@@ -261,7 +261,7 @@ def test_nothing_starts_on_a_cordoned_node_and_what_runs_there_runs_on(service: 
             assert all_run(client.status(running))
         finally:
             node.cluster.kubectl("uncordon", node.name)
-        assert client.wait(waiting, timeout=30).status == pb.succeed
+        assert client.wait(waiting, timeout=PATIENCE).status == pb.succeed
 
 
 def test_without_the_right_to_read_nodes_the_service_says_what_it_needs(

@@ -48,6 +48,8 @@ _KUBECTL: Final = shutil.which("kubectl", path=f"{os.environ['PATH']}:{_CACHE}/b
 """The path of kubectl; None before it is built. It is started directly, because SCRIPT takes time to start.
 """
 _RESOURCE = re.compile("(pod|service|node|endpoint|secret|configmap|serviceaccount|namespace)s?")
+_PATIENCE: Final = 90.0
+"""Seconds after which a command counts as stuck. At a load of 90, kubectl took more than 30 s."""
 _NO_CLUSTER_HERE: Final = 3
 _NOT_POSSIBLE_HERE: Final = 4
 
@@ -90,7 +92,7 @@ class Cluster:
         """The cluster's API; None if the kubeconfig lacks values that its calls need."""
         return ClusterApi.of(self.kubeconfig)
 
-    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = _PATIENCE) -> str:
         """Run kubectl, and return its output."""
         if _KUBECTL is None:
             return _run("kubectl", *args, stdin=stdin, timeout=timeout)
@@ -232,7 +234,7 @@ def _run(
     program: str | Path = SCRIPT,
     environment: Mapping[str, str] = _ENVIRONMENT,
     stdin: str | None = None,
-    timeout: float = 30,
+    timeout: float = _PATIENCE,
     show: bool = False,
 ) -> str:
     # In a session of its own, so that Ctrl-C on a test run does not end parts of the cluster.
