@@ -37,6 +37,7 @@ MAX_NAME = 128
 MAX_PARAMETERS = 256
 MAX_PARAMETER_BYTES = 64 * 1024
 _MOST_GROUPS = 1024
+_GIVE_DATASET = "; give a dataset and its version (in trainctl: --dataset and --version)"
 
 # The name becomes part of paths and URIs, so it has no separators, no "..", and no character with a special
 # meaning in shells or URLs. "=" and "+" are allowed for hashes in base 64.
@@ -235,13 +236,13 @@ class Admission:
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
             needs_algorithm and known is not None and known.dataset
         )
-        for name, text, is_needed in (
-            ("algorithm", request.algorithm, needs_algorithm),
-            ("dataset_id", request.dataset_id, needs_dataset),
-            ("train_data_version_hash", request.dataset_version, needs_dataset),
+        for name, text, is_needed, advice in (
+            ("algorithm", request.algorithm, needs_algorithm, ""),
+            ("dataset_id", request.dataset_id, needs_dataset, _GIVE_DATASET),
+            ("train_data_version_hash", request.dataset_version, needs_dataset, _GIVE_DATASET),
         ):
             if is_needed and not text:
-                raise InvalidField(name, "must not be empty")
+                raise InvalidField(name, f"must not be empty{advice}")
 
     def _group(
         self, request: JobRequest, entry: Entry[Algorithm], algorithm: Algorithm

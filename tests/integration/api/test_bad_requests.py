@@ -46,10 +46,10 @@ NO_MESSAGES = (b"\xff", b"no protobuf", b"\x0a\xff\xff\xff\xff\x0f", b"\x00" * 6
 
 
 async def test_an_empty_required_field_is_refused_by_name(untracked: Service) -> None:
-    for field in ("algorithm", "dataset_id", "train_data_version_hash"):
-        assert (
-            await untracked.refuses(untracked.train(**{field: ""}), INVALID) == f"{field}: must not be empty"
-        )
+    advice = "; give a dataset and its version (in trainctl: --dataset and --version)"
+    for field, then in (("algorithm", ""), ("dataset_id", advice), ("train_data_version_hash", advice)):
+        details = await untracked.refuses(untracked.train(**{field: ""}), INVALID)
+        assert details == f"{field}: must not be empty{then}"
 
 
 async def test_an_empty_request_is_refused(untracked: Service) -> None:
