@@ -356,7 +356,7 @@ class Jobs:
         return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
-        """Return the job and its artifacts. Each has a flag, which says whether it is a stored file.
+        """Return the job and its artifacts. Each has a flag, which says whether it can be fetched.
 
         Raises JobNotFound and StorageUnavailable.
         """

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import grpc
@@ -69,16 +69,22 @@ class Listener:
     client_certificates: bool = False
     """Whether clients must have certificates."""
 
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The hosts at which the server listens."""
+        host, _ = split(self.address)
+        return loopback_hosts() if host.lower() == "localhost" else (host,)
+
     def bind(self, server: grpc.aio.Server) -> int:
         """Let the server listen at this address, and return the port. Raises CannotServe.
 
         For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
         another program could listen at one of them, and receive the tokens of clients that choose it.
         """
-        host, port = split(self.address)
+        _, port = split(self.address)
         try:
-            for each in loopback_hosts() if host.lower() == "localhost" else (host,):
-                port = str(self._bind(server, f"{each}:{port}"))
+            for host in self.hosts:
+                port = str(self._bind(server, f"{host}:{port}"))
             return int(port)
         except RuntimeError as error:
             remedy = "Choose another address" + (
@@ -130,21 +136,24 @@ class Servers:
         api = [Listener("server.address", server.address, tls, required)]
         if options.certificate_address:
             api.append(Listener("server.tls.certificate_address", options.certificate_address, tls, True))
-        listen = settings.reports.listen
+        reports = (
+            [Listener("reports.listen", settings.reports.listen, tls)] if settings.reports.listen else []
+        )
         # All addresses of the API and of reports together use no more descriptors than one would.
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (len(api) + bool(listen))
+        addresses = sum(len(listener.hosts) for listener in (*api, *reports))
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // addresses
         self._interceptor = interceptor = CallInterceptor(observe, authenticator, limits, observe_refusal)
         self.port, *_ = self._bind(make_server(servicers, interceptor, descriptors), api)
         self.report_address = (server.address, self.port)
         """The listening address and the port of reports."""
-        if listen:
+        if reports:
             made = make_server(
                 replace(servicers, api=None, access=None, programs=None, catalog=None),
                 interceptor,
                 descriptors,
             )
-            [port] = self._bind(made, [Listener("reports.listen", listen, tls)])
-            self.report_address = (listen, port)
+            [port] = self._bind(made, reports)
+            self.report_address = (settings.reports.listen, port)
         if server.health_address:
             made = make_server(Servicers(), interceptor, _HEALTH_DESCRIPTORS)
             self._bind(made, [Listener("server.health_address", server.health_address)])

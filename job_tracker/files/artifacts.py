@@ -67,8 +67,7 @@ class ModelFiles:
 
         Raises InvalidField, UnknownReference and StorageUnavailable.
         """
-        path = PurePosixPath(name)
-        if not name or path.is_absolute() or ".." in path.parts or not name.isprintable():
+        if not _is_fetchable(name):
             raise InvalidField(
                 "name",
                 f"{quoted(name)} is not the name of an artifact; send a name that GetTrainingArtifacts lists "
@@ -77,7 +76,7 @@ class ModelFiles:
         uri = job.model_uri
         what = f"{quoted(name)} of the model at {uri}"
         file = await patiently(
-            lambda: _open(job_files(uri, within=self._root), uri, str(path)),
+            lambda: _open(job_files(uri, within=self._root), uri, str(PurePosixPath(name))),
             what,
             seconds=_PATIENCE_SECONDS,
             dispose=lambda file: file.close(),
@@ -92,17 +91,26 @@ class ModelFiles:
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
     """Return at most MAX_ARTIFACTS artifacts, sorted by name.
 
-    Each has a flag, which says whether it is a stored file of the model.
+    Each has a flag, which says whether it is a stored file of the model that ModelFiles.read accepts.
 
     A reported artifact replaces a file of the same name.
     """
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
     artifacts = [
-        (by_name.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size), name in found)
+        (
+            by_name.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size),
+            name in found and _is_fetchable(name),
+        )
         for name in sorted(by_name.keys() | found.keys())
     ]
     return artifacts[:MAX_ARTIFACTS]
+
+
+def _is_fetchable(name: str) -> bool:
+    """Return whether this is a name that cannot lead out of the folder of the model, or change a terminal."""
+    path = PurePosixPath(name)
+    return name != "" and name.isprintable() and not path.is_absolute() and ".." not in path.parts
 
 
 def _open(files: JobFiles, uri: str, name: str) -> BinaryIO:

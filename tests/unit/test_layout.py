@@ -1,6 +1,7 @@
-"""The tests of a file are found by its path, and tests import shared code by name from tests/support."""
+"""Tests of a file are found by its path, and import shared code from tests/support. All types are checked."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,13 @@ def is_of_a_test(name: str) -> bool:
     path = (ROOT / name.replace(".", "/")).with_suffix(".py")
     files = [path, path.parent.with_suffix(".py")]
     return any(f.stem == "conftest" or f.stem.startswith("test_") for f in files if f.is_file())
+
+
+def test_the_types_of_every_package_are_checked() -> None:
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["packages"]
+    made = {
+        path.parent.name
+        for folder in (".", "trainer_images")
+        for path in (ROOT / folder).glob("*/__init__.py")
+    }
+    assert made == set(checked)

@@ -1,7 +1,7 @@
 """Listening at `localhost`: at all of its loopback addresses, or at none."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import grpc
 import pytest
@@ -36,3 +36,17 @@ async def test_a_loopback_address_of_another_program_is_refused(server: grpc.aio
         address = f"localhost:{taken.getsockname()[1]}"
         with pytest.raises(CannotServe, match=f"server.address: cannot listen at {address}"):
             Listener("server.address", address).bind(server)
+
+
+@pytest.mark.parametrize(
+    ("address", "hosts"),
+    [
+        ("localhost:1", loopback_hosts()),
+        ("LocalHost:1", loopback_hosts()),
+        ("127.0.0.1:1", ["127.0.0.1"]),
+        ("[::]:1", ["[::]"]),
+    ],
+)
+def test_each_address_that_the_server_binds_counts(address: str, hosts: Sequence[str]) -> None:
+    """Since gRPC bounds the connections of each of them."""
+    assert list(Listener("server.address", address).hosts) == list(hosts)

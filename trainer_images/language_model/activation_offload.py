@@ -7,6 +7,7 @@ offload in this way the activations that CHECKPOINTING=full keeps. Copies do not
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ class _Saved:
         if self._returned is None:
             self._returned = self._host.give(self._copy)
         return self._returned
+
+
+_Packed = tuple[_Saved, torch.Size, tuple[int, ...], int, Callable[[Tensor], Tensor]]
+"""A view as autograd keeps it: its storage, size, strides, offset, and the function that wraps it."""
 
 
 @contextmanager
@@ -54,9 +59,8 @@ def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
     def unpack(packed: object) -> Tensor:
         if isinstance(packed, Tensor):
             return packed
-        saved, shape, stride, offset, wrapped = packed  # type: ignore[misc]
-        tensor: Tensor = wrapped(saved.get().as_strided(shape, stride, offset))
-        return tensor
+        saved, shape, stride, offset, wrapped = cast(_Packed, packed)
+        return wrapped(saved.get().as_strided(shape, stride, offset))
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         yield

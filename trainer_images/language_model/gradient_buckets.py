@@ -86,7 +86,10 @@ class ScatteredBucket(Bucket):
         self.own = range(start, start + share)
 
     def _reduce(self, gradient: Tensor) -> dist.Work:
-        return dist.reduce_scatter_single(self.own_gradient, gradient, group=self._group, async_op=True)
+        work: dist.Work = dist.reduce_scatter_single(
+            self.own_gradient, gradient, group=self._group, async_op=True
+        )
+        return work
 
 
 class OwnedBucket(Bucket):
@@ -103,7 +106,8 @@ class OwnedBucket(Bucket):
             self.gradient = None
 
     def _reduce(self, gradient: Tensor) -> dist.Work:
-        return dist.reduce(gradient, group_dst=self._owner, group=self._group, async_op=True)
+        work: dist.Work = dist.reduce(gradient, group_dst=self._owner, group=self._group, async_op=True)
+        return work
 
 
 class GradientBuckets:
@@ -135,7 +139,7 @@ class GradientBuckets:
         self.overlaps = True
         """Whether buckets are sent during the backward pass, rather than after it."""
         for parameter in model.parameters():
-            parameter.register_post_accumulate_grad_hook(self._take)
+            parameter.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
 
     @property
     def held(self) -> list[Tensor]:

@@ -59,7 +59,7 @@ def _contexts(
     """Return the contexts of a forward pass and of its recomputation."""
     contexts = [state.kept()]
     if keeps_products:
-        contexts.append(create_selective_checkpoint_contexts(DEAR))
+        contexts.append(create_selective_checkpoint_contexts(DEAR))  # type: ignore[no-untyped-call]
     return tuple(_together(each) for each in zip(*contexts, strict=True))  # type: ignore[return-value]
 
 

@@ -45,7 +45,8 @@ class Mesh:
         names = self.whole.mesh_dim_names
         assert names is not None
         ranks = self.whole.mesh.movedim(names.index(name), -1).flatten(0, -2).tolist()
-        own, _ = dist.new_subgroups_by_enumeration(ranks)
+        own: dist.ProcessGroup | None
+        own, _ = dist.new_subgroups_by_enumeration(ranks)  # type: ignore[no-untyped-call]
         assert own is not None
         return own
 

@@ -55,7 +55,8 @@ class PassTimes:
     @contextmanager
     def step(self) -> Iterator[None]:
         """Measure the passes in the block as one step. Passes outside of such a block are not measured."""
-        self._now = now = {}
+        now: Seconds = {}
+        self._now = now
         try:
             yield
         finally:

@@ -150,12 +150,11 @@ class NetworkCheck:
             return
         found = collectives.measure(operation, self._group, self._parameters, self._clock)
         self.collectives.append(found)
-        self._reporter.report(
-            **{
-                f"{operation}_latency_s": found.latency_s,
-                f"{operation}_bus_bytes_per_s": found.sizes[-1].bus_bytes_per_s,
-            }
-        )
+        metrics = {
+            f"{operation}_latency_s": found.latency_s,
+            f"{operation}_bus_bytes_per_s": found.sizes[-1].bus_bytes_per_s,
+        }
+        self._reporter.report(**metrics)  # type: ignore[arg-type]  # none has the name of another argument
 
     def _bisect(self) -> Bisection | None:
         """Let each instance of the lower half send to one of the upper half, all at the same time.

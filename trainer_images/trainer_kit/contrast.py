@@ -104,8 +104,8 @@ def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None
     """
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)
-    for own, target in zip(slow.buffers(), fast.buffers(), strict=True):
-        own.copy_(target)
+    for buffer, source in zip(slow.buffers(), fast.buffers(), strict=True):
+        buffer.copy_(source)
 
 
 class _Gathered(torch.autograd.Function):

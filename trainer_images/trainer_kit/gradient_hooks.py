@@ -27,9 +27,9 @@ def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
     if averaging.compression is Compression.NONE:
         _count_without_hook(replica)
         return
+    hook: _Hook
     if averaging.compression is Compression.POWERSGD:
-        hook: _Hook = LowRank(averaging, next(replica.parameters()).device)
-        _low_rank[replica.module] = hook
+        hook = _low_rank[replica.module] = LowRank(averaging, next(replica.parameters()).device)
     else:
         hook = _Hook(torch.float16 if averaging.compression is Compression.FP16 else torch.bfloat16)
     replica.register_comm_hook(None, hook.average)
@@ -55,7 +55,8 @@ class _Hook:
         count(small.nbytes)
         summing = dist.all_reduce(small, async_op=True)
         assert summing is not None  # This process is a member of the group.
-        return summing.get_future().then(lambda done: gradients.copy_(done.value()[0]))
+        averaged: Average = summing.get_future().then(lambda done: gradients.copy_(done.value()[0]))
+        return averaged
 
 
 class LowRank(_Hook):

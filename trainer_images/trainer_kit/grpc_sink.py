@@ -287,7 +287,7 @@ def _retry_after(error: Any) -> float:
         if key == _DETAILS_HEADER:
             try:
                 if any(detail.Unpack(info) for detail in Status.FromString(value).details):
-                    return max(0.0, info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
+                    return max(0.0, _seconds(info.retry_delay))
             except DecodeError:
                 return 0.0
     return 0.0

@@ -1,4 +1,6 @@
-"""Names of artifacts that are too long for the storage are not found, so clients do not retry."""
+"""Names of artifacts that are too long for the storage are not found, so clients do not retry. Names that
+ModelFiles refuses are not listed as fetchable.
+"""
 
 import errno
 from collections.abc import Iterator
@@ -11,7 +13,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from job_tracker.domain.errors import UnknownReference
 from job_tracker.domain.job import Job, new_job
-from job_tracker.files.artifacts import ModelFiles
+from job_tracker.domain.telemetry import Artifact
+from job_tracker.files.artifacts import ModelFile, ModelFiles, merged
 from tests.support.jobs import spec
 
 LONGEST_KEY = 1024
@@ -60,3 +63,10 @@ async def test_a_name_that_is_too_long_is_not_found_and_quoted_shortened(root: s
     message = str(refused.value)
     assert message.startswith(f"name: {name[:57]!r}"[:-1])
     assert len(message) < 400, message
+
+
+def test_a_file_whose_name_cannot_be_fetched_is_listed_without_the_flag() -> None:
+    files = [ModelFile("a/model.pt", "file:///a/model.pt", 7), ModelFile("bell\a", "file:///bell", 1)]
+    reported = [Artifact(name="report", uri="https://reports/1")]
+    flags = {artifact.name: is_fetchable for artifact, is_fetchable in merged(files, reported)}
+    assert flags == {"a/model.pt": True, "bell\a": False, "report": False}

@@ -96,7 +96,8 @@ def jax() -> Exchange:
 
     def total(values: Integers) -> Integers:
         gathered = np.asarray(multihost_utils.process_allgather(values))
-        return gathered.reshape(-1, *values.shape).sum(axis=0, dtype=np.int32)
+        sums: Integers = gathered.reshape(-1, *values.shape).sum(axis=0, dtype=np.int32)
+        return sums
 
     return Summing(jax.process_index(), jax.process_count(), total)
 

@@ -98,12 +98,17 @@ class Channel:
 
 
 def _enable_keepalive(writer: asyncio.StreamWriter) -> None:
-    """On Linux, let the idle connection fail within half a minute after the peer's machine is gone.
+    """On Linux, let the connection fail within half a minute after the peer's machine is gone.
 
-    If sent data waits to be acknowledged, the connection fails later, when TCP gives up sending it again.
+    TCP_USER_TIMEOUT is for connections whose last data was not acknowledged, which keepalive does not probe.
     """
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+    for option, value in (
+        ("TCP_KEEPIDLE", 10),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 4),
+        ("TCP_USER_TIMEOUT", 30_000),
+    ):
         if hasattr(socket, option):  # Linux
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
