@@ -136,9 +136,8 @@ class Servers:
         api = [Listener("server.address", server.address, tls, required)]
         if options.certificate_address:
             api.append(Listener("server.tls.certificate_address", options.certificate_address, tls, True))
-        reports = (
-            [Listener("reports.listen", settings.reports.listen, tls)] if settings.reports.listen else []
-        )
+        listen = settings.reports.listen
+        reports = [Listener("reports.listen", listen, tls)] if listen else []
         # All addresses of the API and of reports together use no more descriptors than one would.
         addresses = sum(len(listener.hosts) for listener in (*api, *reports))
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // addresses
@@ -146,14 +145,14 @@ class Servers:
         self.port, *_ = self._bind(make_server(servicers, interceptor, descriptors), api)
         self.report_address = (server.address, self.port)
         """The listening address and the port of reports."""
-        if reports:
+        if listen:
             made = make_server(
                 replace(servicers, api=None, access=None, programs=None, catalog=None),
                 interceptor,
                 descriptors,
             )
             [port] = self._bind(made, reports)
-            self.report_address = (settings.reports.listen, port)
+            self.report_address = (listen, port)
         if server.health_address:
             made = make_server(Servicers(), interceptor, _HEALTH_DESCRIPTORS)
             self._bind(made, [Listener("server.health_address", server.health_address)])
