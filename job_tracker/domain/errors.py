@@ -109,8 +109,9 @@ class QueueFull(LimitExceeded):
         elif queue:
             of, setting = f" of queue {queue}", "max_queued of the queue"
             limit = "scheduling.queues.max_queued"
+        jobs, are = ("job", "is") if queued == 1 else ("jobs", "are")
         super().__init__(
-            f"{queued} jobs{of} are queued, which is the limit ({setting}); try again when some have run",
+            f"{queued} {jobs}{of} {are} queued, which is the limit ({setting}); try again when some have run",
             limit=limit,
             retry_after=_QUEUE_SECONDS,
         )

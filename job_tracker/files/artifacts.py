@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
@@ -93,18 +93,23 @@ def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tup
 
     Each has a flag, which says whether it is a stored file of the model that ModelFiles.read accepts.
 
-    A reported artifact replaces a file of the same name.
+    A reported artifact replaces a file of the same name, and has the size of the file if none was reported.
     """
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
-    artifacts = [
-        (
-            by_name.get(name) or Artifact(name=name, uri=found[name].uri, size=found[name].size),
-            name in found and _is_fetchable(name),
-        )
-        for name in sorted(by_name.keys() | found.keys())
+    return [
+        (_artifact_of(found.get(name), by_name.get(name)), name in found and _is_fetchable(name))
+        for name in sorted(by_name.keys() | found.keys())[:MAX_ARTIFACTS]
     ]
-    return artifacts[:MAX_ARTIFACTS]
+
+
+def _artifact_of(file: ModelFile | None, reported: Artifact | None) -> Artifact:
+    if file is None:
+        assert reported is not None
+        return reported
+    if reported is None:
+        return Artifact(name=file.name, uri=file.uri, size=file.size)
+    return reported if reported.size else replace(reported, size=file.size)
 
 
 def _is_fetchable(name: str) -> bool:

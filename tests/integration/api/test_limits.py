@@ -138,7 +138,7 @@ async def test_a_full_queue_says_when_to_come_again(serve: Serve) -> None:
     service = await serve(tracked=False, scheduling={"capacity": 1, "max_queued": 1})
     await service.train()
     message, seconds = await refusal(service.train())
-    assert message.startswith("1 jobs are queued, which is the limit (scheduling.max_queued)")
+    assert message.startswith("1 job is queued, which is the limit (scheduling.max_queued)")
     assert seconds == 60
     assert refused(service, "scheduling.max_queued") == 1
 

@@ -78,7 +78,7 @@ async def test_a_request_that_a_queue_does_not_take_changes_nothing(service: Ser
             await client.submit("program", "1", "v1", queue="small", instances=2)
         assert [job async for job in client.list()] == []
         await client.submit("program", "1", "v1", queue="small")
-        with pytest.raises(ResourceExhausted, match=r"1 jobs of queue small are queued, which is the limit"):
+        with pytest.raises(ResourceExhausted, match=r"1 job of queue small is queued, which is the limit"):
             await client.submit("program", "1", "v1", queue="small")
 
 

@@ -70,3 +70,12 @@ def test_a_file_whose_name_cannot_be_fetched_is_listed_without_the_flag() -> Non
     reported = [Artifact(name="report", uri="https://reports/1")]
     flags = {artifact.name: is_fetchable for artifact, is_fetchable in merged(files, reported)}
     assert flags == {"a/model.pt": True, "bell\a": False, "report": False}
+
+
+def test_an_artifact_that_was_reported_without_a_size_has_the_size_of_its_file() -> None:
+    files = [ModelFile("model.pt", "file:///model.pt", 7), ModelFile("other.pt", "file:///other.pt", 8)]
+    reported = [
+        Artifact(name="model.pt", uri="/model.pt", kind="model"),
+        Artifact(name="other.pt", uri="/other.pt", size=9),
+    ]
+    assert [(each.kind, each.size) for each, _ in merged(files, reported)] == [("model", 7), ("", 9)]
