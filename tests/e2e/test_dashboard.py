@@ -93,8 +93,10 @@ async def shared(visit: Visit, tmp_path: Path) -> AsyncIterator[Site]:
     """The same on Redis."""
     server = server_or_skip(tmp_path / "redis")
     server.start()
-    yield await with_jobs(await visit(RedisOpener(server), tracked=True))
-    server.end()
+    try:
+        yield await with_jobs(await visit(RedisOpener(server), tracked=True))
+    finally:
+        server.end()
 
 
 async def with_jobs(site: Site) -> Site:

@@ -10,7 +10,7 @@ from job_tracker.access import tokens
 from job_tracker.domain.caller import Role
 from job_tracker.store.redis import Address, RedisStore
 from tests.support.api_service import Service
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
 
@@ -26,7 +26,7 @@ class RedisOpener:
 
     async def open(self, _path: Path) -> RedisStore:
         """Open the store."""
-        return await RedisStore.open(self._address)
+        return await RedisStore.open(self._address, answer_seconds=ANSWER_SECONDS)
 
 
 class Entry:

@@ -19,6 +19,9 @@ MISSING = (
     "name one in TEST_REDIS_SERVER"
 )
 
+ANSWER_SECONDS = 60.0
+"""The time limit of calls in tests that are not about it. At a load of 70, a server took more than 5 s."""
+
 
 def find_server() -> str | None:
     """Return the path of a server program; None if there is none.

@@ -9,7 +9,7 @@ import pytest
 from job_tracker.store.base import Store
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
-from tests.support.redis_server import RedisServer, find_server, server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer, find_server, server_or_skip
 from tests.support.stores import Reopen
 from training_service.metrics.outside import Result, observed
 
@@ -47,7 +47,7 @@ async def reopen(
             opened.append(observed(store, Store, _ignore))
         else:
             assert server is not None
-            opened.append(await RedisStore.open(Address(server.url, prefix)))
+            opened.append(await RedisStore.open(Address(server.url, prefix), answer_seconds=ANSWER_SECONDS))
         return opened[0]
 
     yield again
