@@ -28,6 +28,8 @@ class CountedBackend(FakeBackend):
     most = 0
     troubles = 0
     """Number of reads that fail."""
+    breaks = False
+    """Whether a followed log ends after the lines that were printed before it was opened."""
 
     async def logs(
         self,
@@ -44,29 +46,15 @@ class CountedBackend(FakeBackend):
         self.reading += 1
         self.most = max(self.most, self.reading)
         try:
-            for goes_on in (True, False) if follow else (False,):  # at the end, the lines printed meanwhile
+            for goes_on in (
+                (True, False) if follow and not self.breaks else (False,)
+            ):  # at the end, the lines printed meanwhile
                 read = super().logs(group, rank, follow=goes_on, after=after, tail_lines=tail_lines)
                 async for piece in read:
                     after = last_time(piece)
                     yield piece
         finally:
             self.reading -= 1
-
-
-class BreakingBackend(FakeBackend):
-    """The followed log of a running group ends after the lines that were printed before it was opened."""
-
-    async def logs(
-        self,
-        group: GroupRef,
-        rank: int,
-        *,
-        follow: bool = False,
-        after: bytes = BEGINNING,
-        tail_lines: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        async for piece in super().logs(group, rank, after=after, tail_lines=tail_lines):
-            yield piece
 
 
 @pytest.fixture
@@ -151,9 +139,9 @@ async def test_a_log_is_followed_again_after_read_errors(
 
 
 async def test_lines_after_the_early_end_of_a_followed_log_are_read_when_the_group_has_stopped(
-    store: SqliteStore, book: ReportBuffer
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer
 ) -> None:
-    backend = BreakingBackend()
+    backend.breaks = True
     job = await running(store, backend, progress(1))
     follower = LogFollower(book, backend)
     follower.follow(job)
@@ -164,7 +152,6 @@ async def test_lines_after_the_early_end_of_a_followed_log_are_read_when_the_gro
     await backend.stop(job.group, timedelta(0))
     await follower.finish(job.group)
     assert ((await store.get(job.id)).progress or _nothing()).step == 2
-    await backend.close()
 
 
 @pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
