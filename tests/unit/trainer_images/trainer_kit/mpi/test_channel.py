@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from functools import partial
 
 from trainer_kit.mpi.channel import Channel
 
@@ -13,15 +14,10 @@ async def test_a_lost_machine_is_noticed_whether_or_not_data_waits_to_be_acknowl
         accepted, _ = here.accept()
         reader, writer = await asyncio.open_connection(sock=accepted)
         channel = Channel(reader, writer)
-        idle = sum(
-            accepted.getsockopt(socket.IPPROTO_TCP, option) * times
-            for option, times in (
-                (socket.TCP_KEEPIDLE, 1),
-                (socket.TCP_KEEPINTVL, accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT)),
-            )
-        )
+        option = partial(accepted.getsockopt, socket.IPPROTO_TCP)
+        idle = option(socket.TCP_KEEPIDLE) + option(socket.TCP_KEEPINTVL) * option(socket.TCP_KEEPCNT)
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert idle <= 30
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        assert option(socket.TCP_USER_TIMEOUT) == 30_000
         channel.close()
         await writer.wait_closed()
