@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -94,6 +96,20 @@ def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         process.kill()
     psutil.wait_procs(alive)
     assert not alive, f"processes left behind: {alive}"
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Fail if a thread outlives the test: it would run into the tests after it."""
+    before = set(threading.enumerate())
+    yield
+    ends = time.monotonic() + 1  # the last of them may be just ending
+    # The thread of gRPC's async calls lives as long as any of their channels and servers.
+    left = [t for t in threading.enumerate() if t not in before and "_poll_wrapper" not in t.name]
+    for thread in left:
+        thread.join(max(0, ends - time.monotonic()))
+    alive = [thread for thread in left if thread.is_alive()]
+    assert not alive, f"threads left behind: {alive}"
 
 
 @pytest.fixture(autouse=True)

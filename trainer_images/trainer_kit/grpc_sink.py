@@ -81,7 +81,7 @@ class GrpcSink:
         self._rank, self._steps = rank, steps
         self._stacks = ""
         self._news = threading.Event()
-        self._closing = threading.Event()
+        self._closing, self._given_up = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
@@ -108,6 +108,7 @@ class GrpcSink:
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)
+        self._given_up.set()
         self._print_unaccepted()
 
     def _print_unaccepted(self) -> None:
@@ -166,11 +167,13 @@ class GrpcSink:
                     return True
             if closing and not (self._metrics or self._artifacts):
                 return False
+            if self._given_up.is_set():
+                return False
             # If the pause without news is shorter, the service wants the next report after that pause.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
                 if self._metrics or self._artifacts:  # `close` waits for the last reports
-                    time.sleep(least)
+                    self._given_up.wait(least)
             elif self._steps is not None:
                 self._wait(self._news, quiet - pause)  # `close` is news, too
         return False
