@@ -72,7 +72,7 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits that allow everything. As `limits_of`, it makes every project exist."""
+    """Return limits that allow everything. As `limits_of`, it makes every name that of a project."""
     return ProjectLimits()
 
 
@@ -323,7 +323,10 @@ class Jobs:
                 await anext(changes)
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
-        """Yield the output of the job's processes; with `follow`, future output, too. See LogReader.read."""
+        """Yield the output of an attempt's processes; with `follow`, future output, too.
+
+        See LogReader.read.
+        """
 
         def read(job: Job) -> AsyncGenerator[LogPiece, None]:
             self._note(self._event(caller, "logs", Outcome.READ, job))

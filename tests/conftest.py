@@ -28,6 +28,11 @@ _ENGINES = tuple(
 tests.
 """
 
+_OF_A_LOOP, _GRPC = "asyncio_", "_poll_wrapper"
+"""The names of threads that end with their event loop, and of the thread of gRPC's async calls, which lives
+as long as any of their channels and servers.
+"""
+
 _MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
 """A folder in memory for the files of tests, and the free bytes that it must have to be used.
 
@@ -104,8 +109,8 @@ def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     ends = time.monotonic() + 1  # the last of them may be just ending
-    # The thread of gRPC's async calls lives as long as any of their channels and servers.
-    left = [t for t in threading.enumerate() if t not in before and "_poll_wrapper" not in t.name]
+    left = [thread for thread in threading.enumerate() if thread not in before]
+    left = [thread for thread in left if not thread.name.startswith(_OF_A_LOOP) and _GRPC not in thread.name]
     for thread in left:
         thread.join(max(0, ends - time.monotonic()))
     alive = [thread for thread in left if thread.is_alive()]

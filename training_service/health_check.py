@@ -51,7 +51,8 @@ def _channel(settings: Settings | None, address: str | None) -> tuple[str, grpc.
         tls = read_certificate(settings)
     except Unusable as error:
         raise NotHealthy(str(error)) from error
-    # Only this certificate is trusted, and any of its names is accepted.
+    # Only this certificate is trusted. One of its own names is expected, since the address may be none of
+    # them.
     name = min(tls.names, default="").replace("*.", "any.")
     credentials = grpc.ssl_channel_credentials(tls.chain)
     return target, grpc.secure_channel(target, credentials, [("grpc.ssl_target_name_override", name)])

@@ -213,7 +213,7 @@ class Callers:
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
-        """Write to the store when each token was last used.
+        """Write the time of each token's last use to the store.
 
         Raises StoreUnavailable; the times are then kept for the next try.
         """

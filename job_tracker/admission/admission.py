@@ -303,7 +303,7 @@ class Admission:
 def _checked_name(name: str) -> str:
     if (
         len(name) > MAX_NAME
-    ):  # checked first: the time to normalize a text grows with the square of its length
+    ):  # checked first: the time to normalize a text can grow with the square of its length
         raise InvalidField("name", f"has {len(name)} characters; at most {MAX_NAME} are allowed")
     name = unicodedata.normalize("NFC", name)
     if name and not (name[0].isalnum() and all(c.isalnum() or c in " ._-" for c in name)):

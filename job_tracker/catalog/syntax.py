@@ -213,7 +213,10 @@ def _image(image: str) -> str:
 def _absolute_path(path: str) -> str:
     parts = path.split("/")
     if not path.startswith("/") or path == "/" or ":" in path or any(p in ("", ".", "..") for p in parts[1:]):
-        raise ValueError(f"{quoted(path)} is not a path; allowed: absolute paths without : or ..")
+        raise ValueError(
+            f"{quoted(path)} is not allowed; allowed: absolute paths such as /a/b, without a colon, and "
+            "without empty parts, . and .."
+        )
     return path
 
 

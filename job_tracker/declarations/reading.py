@@ -154,7 +154,8 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
 def parsed(definition: str) -> dict[str, Any]:
     """Parse a definition, and return the JSON object in it.
 
-    Raises InvalidField if the text is not a JSON object, is too large, or has control characters.
+    Raises InvalidField if the text is too large or nested too deeply, is not a JSON object with unique names
+    and finite numbers, or has strings with unprintable characters other than line breaks and tabs.
     """
     size = len(definition.encode(errors="surrogatepass"))
     if size > LARGEST_DEFINITION:
@@ -170,7 +171,7 @@ def parsed(definition: str) -> dict[str, Any]:
         if not all(c.isprintable() or c in _IN_TEXT for c in text):
             raise InvalidField(
                 FIELD,
-                f"{quoted(text)} is not allowed: it has control characters other than line breaks and tabs",
+                f"{quoted(text)} is not allowed: only line breaks and tabs may be unprintable",
             )
     return values
 
@@ -211,7 +212,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
+    raise ValueError(f"{name} is not allowed in JSON; use a finite number")
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:

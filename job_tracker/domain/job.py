@@ -194,7 +194,7 @@ class Job:
 
     @property
     def machine_of_ranks(self) -> tuple[str, ...]:
-        """Return the machine of each rank of the attempt; empty if the scheduler has chosen none."""
+        """Return the machine of each instance of the attempt, in order; empty if none were chosen."""
         nodes = self.allocation.nodes if self.allocation is not None else ()
         group = self.allocated_group
         if len(nodes) != group.size:
@@ -464,6 +464,9 @@ def _later(at: datetime, duration: timedelta | None) -> datetime | None:
 
 
 def why_again(job: Job) -> str:
-    """Return why a queued job was interrupted before, for members of its project; "" for any other job."""
+    """Return why a queued job was interrupted before; "" if it was not, or if it is not queued.
+
+    The text is for members of the job's project.
+    """
     waits = job.state is JobState.QUEUED and job.history
     return job.history[-1].sentence(job.spec.project) if waits else ""

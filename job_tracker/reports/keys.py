@@ -86,7 +86,7 @@ class ReportKeys:
                     log.warning("the keys of report tokens cannot be checked: %s", error)
                 problem = str(error)
             except Exception:  # any error: without this task, removed keys would stay valid
-                log.exception("the keys of report tokens cannot be followed")
+                log.exception("the keys of report tokens cannot be kept up to date")
 
     async def purge(self) -> None:
         """Delete replaced keys that no live attempt may use. Raises StoreUnavailable."""

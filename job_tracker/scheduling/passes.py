@@ -312,7 +312,8 @@ class Pass:
     ) -> Reason:
         """Return the reason why no flavor of `names` has enough resources that the queue may use.
 
-        `scopes` has the node that forbids the start, by flavor. The root, which has no quota, is "".
+        `scopes` has, by flavor, the node of the queue tree that forbids the start. The root, which has no
+        quota, is "".
         """
         if any(scopes[name] for name in names):
             return Reason.QUOTA

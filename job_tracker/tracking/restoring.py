@@ -85,8 +85,8 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
     """Return the job after its next move towards the newest attempt in `there`; None if no move is left.
 
     `there` has the number of instances of each existing group, by attempt. An attempt without a group has
-    ended since the backup, or was never launched. Another attempt follows with any retry policy, since the
-    job itself did not fail.
+    ended since the backup, or was never launched. Another attempt follows even if the retry policy allows
+    none, since the job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:

@@ -231,7 +231,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
-            signs.slowness = factor or signs.slowness  # after its last step, the process keeps its slowness
+            signs.slowness = factor or signs.slowness  # the last one, while there is no new one
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(

@@ -79,8 +79,8 @@ class Programs:
         """`refusal` is the reason why the service runs no uploaded programs.
 
         Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. If another upload waits for its turn, the upload ends after `share_seconds`. `note`
-        gets an event for each denial.
+        `most_seconds`. For each upload that waits for its turn, one that has taken `share_seconds` ends, the
+        oldest first. `note` gets an event for each denial.
         """
         self._store = store
         self._refusal = refusal

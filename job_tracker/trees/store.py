@@ -147,7 +147,10 @@ class ProjectTrees:
         )
 
     def manifest(self, tree: str) -> Manifest:
-        """Read a manifest. Raises UnknownReference if it is not stored, and TreeDamaged if it was changed."""
+        """Read a manifest. Raises UnknownReference if it is not stored.
+
+        If it was changed, it is removed, so that it can be sent again. Raises TreeDamaged then.
+        """
         try:
             with self._access():
                 text = (self._trees / tree).read(_ANY_TREE.max_manifest)
@@ -294,7 +297,7 @@ class ProjectTrees:
             for sha256, size in manifest.sizes.items():
                 if _size(blobs, sha256) not in (None, size):
                     raise InvalidField(
-                        FIELD, f"the content {sha256} does not have {size} bytes; send the size"
+                        FIELD, f"the content {sha256} does not have {size} bytes; correct its size"
                     )
         finally:
             os.close(blobs)

@@ -60,7 +60,12 @@ def train(group: Group) -> None:
                     step=run.steps, total_steps=ROUNDS, loss=loss, test_accuracy=accuracy, sent_bytes=sent
                 )
     accuracy = accuracy_on(test, model)
-    logging.info("test accuracy %.3f on %d questions after %d bytes", accuracy, len(test[1]), sent)
+    logging.info(
+        "test accuracy %.3f on %d questions; this attempt sent %d bytes of weights",
+        accuracy,
+        len(test[1]),
+        sent,
+    )
     with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
         torch.save(model.state_dict(), folder / "model.pt")
 

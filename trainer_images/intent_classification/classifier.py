@@ -72,5 +72,5 @@ class Classifier:
                 "this is not a text classifier: its vocabulary or its labels are not JSON"
             ) from error
         except (KeyError, TypeError, RuntimeError, UnpicklingError) as error:
-            raise ArtifactError("this is not a text classifier: its weights have another shape") from error
+            raise ArtifactError("this is not a text classifier: it is damaged or another model") from error
         return classifier

@@ -1,4 +1,4 @@
-"""Trains on the devices of all processes. Each batch is divided among them. Each has the whole model."""
+"""Trains on the devices of all processes: each device has the whole model and a part of each batch."""
 
 import json
 import os

@@ -27,8 +27,8 @@ def rounds(members: Sequence[int]) -> list[list[Pair]]:
 def plan(size: int, local_size: int) -> list[list[Pair]]:
     """Return the rounds for `size` ranks, `local_size` in each instance.
 
-    Ranks of an instance share its links, so the first rank of an instance represents it. The first round is
-    within the instances, between the first two ranks of each instance.
+    Ranks of an instance share its links, so the first rank of an instance represents it. If instances have
+    several ranks, the first round is within the instances, between the first two ranks of each.
     """
     first_ranks = range(0, size, local_size)
     within = [(rank, rank + 1) for rank in first_ranks if local_size > 1]

@@ -35,7 +35,7 @@ def load_sparse(
 ) -> tuple[list[NDArray[np.int64]], NDArray[np.int32]]:
     """Load a split: for each question, the sorted numbers of its terms, and its class.
 
-    The numbers of terms are below `terms`. Classes are counted from 0.
+    The number of a term is from 0 to `terms` - 1. Classes are counted from 0.
     """
     classes = {label_id: number for number, label_id in enumerate(labels(uri))}
     chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/{name}") if of == split]

@@ -41,7 +41,9 @@ class TrainingServicer(TrainingServiceServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
     def __init__(self, jobs: Jobs, *, cancelled_as_failure: bool = False) -> None:
-        """With `cancelled_as_failure`, callers that do not know the status `cancelled` get `failure`."""
+        """With `cancelled_as_failure`, GetTrainingStatus answers `failure` in place of `cancelled` to callers
+        that do not know `cancelled`. Other calls answer `cancelled` to all.
+        """
         self._jobs = jobs
         self._cancelled_as_failure = cancelled_as_failure
         self._waiting: set[asyncio.Timeout] = set()

@@ -11,7 +11,7 @@ class CertificateState(Collector):
     """The expiry times of certificates, and whether replacements of them can be used."""
 
     def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
-        """`ends` returns when the certificate of each setting expires; `problems` returns the number of
+        """`ends` returns the expiry time of each setting's certificate. `problems` returns the number of
         settings whose changed files cannot be used.
         """
         self._ends = ends

@@ -73,7 +73,7 @@ def unprotected(settings: Settings) -> Iterator[Problem]:
             yield _reachable(
                 ("web", "address"),
                 web.address,
-                "callers on loopback need no token, so every visitor would be an operator",
+                "callers without a token are operators, so every visitor would be an operator",
                 'set auth.loopback = "token"',
             )
     # Tokens of reports identify their senders, so this port needs encryption only.

@@ -66,7 +66,7 @@ class Estimates:
     _ended: list[tuple[float, Wait, Wait | None]] = field(default_factory=list)
 
     def passed(self, snapshot: Snapshot, now: float, submitted: Sequence[int], plan: Plan) -> None:
-        """See a plan, the snapshot after its decisions, and which jobs were submitted since the last plan."""
+        """Learn from a plan, the snapshot after its decisions, and the jobs submitted since the last plan."""
         fresh = set(submitted)
         for admitted in plan.admitted:
             if (begun := self._begun.pop(admitted.job_id, None)) is not None:

@@ -39,7 +39,7 @@ class Watcher(Protocol):
     """Sees each pass, for example to judge estimates."""
 
     def passed(self, snapshot: Snapshot, now: float, submitted: Sequence[int], plan: Plan) -> None:
-        """See a plan, the snapshot after its decisions, and which jobs were submitted since the last plan."""
+        """Learn from a plan, the snapshot after its decisions, and the jobs submitted since the last plan."""
         ...
 
 

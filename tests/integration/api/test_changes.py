@@ -83,19 +83,22 @@ async def client(untracked: Service) -> AsyncIterator[AsyncTrainingClient]:
 async def test_the_client_sends_the_changes_of_a_repository(
     client: AsyncTrainingClient, tmp_path: Path
 ) -> None:
+    folder = tmp_path / "program"  # not the service's folder, whose files change
+
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.com")
-        subprocess.run(("git", "-C", str(tmp_path), *identity, *arguments), check=True, capture_output=True)
+        subprocess.run(("git", "-C", str(folder), *identity, *arguments), check=True, capture_output=True)
 
     def commit() -> None:
-        (tmp_path / "train.py").write_text("print(1)\n")
+        folder.mkdir()
+        (folder / "train.py").write_text("print(1)\n")
         git("init", "--quiet")
         git("add", "--all")
         git("commit", "--message", "first")
-        (tmp_path / "train.py").write_text("print(2)\n")
+        (folder / "train.py").write_text("print(2)\n")
 
     await asyncio.to_thread(commit)
-    job = await client.run(["python", "train.py"], folder=tmp_path)
+    job = await client.run(["python", "train.py"], folder=folder)
     text = b"".join([piece async for piece in client.changes(job)])
     assert b"-print(1)\n+print(2)\n" in text
     program: Any = (await client.artifacts(job)).provenance.request.program
@@ -103,6 +106,6 @@ async def test_the_client_sends_the_changes_of_a_repository(
     assert (program.changes.added, program.changes.removed) == (1, 1)
     rerun = await client.rerun(job)
     assert b"".join([piece async for piece in client.changes(rerun)]) == text
-    clean = await client.run(["python", "train.py"], folder=tmp_path, version="mine")
+    clean = await client.run(["python", "train.py"], folder=folder, version="mine")
     with pytest.raises(NotFound):
         _ = [piece async for piece in client.changes(clean)]

@@ -61,7 +61,8 @@ class Replica:
         self.number = number
         self.calls = 0
         self._counting = threading.Lock()
-        self.server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
+        self._threads = ThreadPoolExecutor(4)
+        self.server = grpc.server(self._threads, options=[("grpc.so_reuseport", 0)])
         handler = grpc.unary_unary_rpc_method_handler(
             self._status,
             request_deserializer=pb.GetTrainingStatusRequest.FromString,
@@ -84,6 +85,7 @@ class Replica:
 
     def stop(self) -> None:
         self.server.stop(0).wait()
+        self._threads.shutdown()
 
 
 def test_calls_go_to_all_replicas_that_are_left(connect: Connect) -> None:

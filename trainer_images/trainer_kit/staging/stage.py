@@ -94,8 +94,10 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
 
 
 def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
-    """Return a digest of the files that an earlier job has staged here; _NONE if any is missing or
-    differs."""
+    """Return a digest of the files that an earlier job has staged here.
+
+    Return _NONE if they are not the files of the dataset, or do not have the hashes that were noted.
+    """
     try:
         noted = (entry / sums.NAME).read_text()
         if sorted(pieces.files_in(entry / _DATA)) != sorted(files):

@@ -1,4 +1,4 @@
-"""The selected log of a job, and its pieces."""
+"""Converts requests for logs from messages, and pieces of logs to messages."""
 
 from job_tracker.logs.reader import LogPiece, LogRequest
 from training_service._generated import training_service_pb2 as pb

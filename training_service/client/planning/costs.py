@@ -25,7 +25,7 @@ STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
 RECOMPUTATIONS = ("none", "full")
 OFFLOADS = ("none", "optimizer", "activations")
 PRECISIONS = {"fp32": 4, "bf16": 2, "fp16": 2}
-"""The bytes of one number in the passes."""
+"""The bytes of one value in the forward and backward passes."""
 MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
 """Numbers in fp32 that an optimizer keeps for each parameter."""
 
@@ -51,7 +51,7 @@ class Training:
 
     @property
     def number(self) -> int:
-        """The bytes of one number in the passes."""
+        """The bytes of one value in the forward and backward passes."""
         return PRECISIONS[self.precision]
 
     @property

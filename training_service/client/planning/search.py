@@ -83,10 +83,10 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The search starts with the smallest number of devices on which the training fits. It then goes through the
-    larger numbers. It changes from k to n devices if n are faster, and if each added device adds at least the
-    share `least_gain` of the speed of one of the k devices: the speed-up must be at least
-    1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
+    The search starts with the smallest number of devices on which the training fits, and considers offload
+    only if it fits on no number without. It then goes through the larger numbers, and changes from k to n
+    devices if n are faster, with a speed-up of at least 1 + least_gain (n/k - 1). So each added device brings
+    at least the share `least_gain` of the mean speed of the k. With `all_devices`, all devices are used.
 
     Returns Nothing if no layout fits.
 

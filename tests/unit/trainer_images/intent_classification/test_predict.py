@@ -114,7 +114,7 @@ def list_again(model: Path, name: str) -> None:
         ),
         (files_from_elsewhere, "is not a model: its manifest.json names files outside the folder"),
         (another_kind_of_model, "this is not a text classifier: it has no model.pt"),
-        (weights_of_another_model, "this is not a text classifier: its weights have another shape"),
+        (weights_of_another_model, "this is not a text classifier: it is damaged or another model"),
         (
             labels_of_another_program,
             "this is not a text classifier: its vocabulary or its labels are not JSON",

@@ -68,7 +68,7 @@ def sweep(
     trials: Annotated[
         int | None, typer.Option(help="The number of trials; not for grid, which tries all combinations.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed; the same seed gives the same trials.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of random choices.")] = None,
     metric: Annotated[str | None, typer.Option("--metric", "-m", help="The metric to optimize.")] = None,
     direction: Annotated[str | None, typer.Option(help="maximize or minimize the metric.")] = None,
     value: Annotated[

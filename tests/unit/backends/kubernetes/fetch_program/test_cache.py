@@ -46,7 +46,8 @@ class Service:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     answering = Service()
-    server = grpc.server(ThreadPoolExecutor(4))
+    threads = ThreadPoolExecutor(4)
+    server = grpc.server(threads)
     handler: Any = grpc.unary_stream_rpc_method_handler(answering.answer)
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("training.TrainingReporter", {"FetchProgram": handler})]
@@ -60,6 +61,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     server.start()
     yield answering
     server.stop(None).wait()
+    threads.shutdown()
     os.umask(umask)
 
 

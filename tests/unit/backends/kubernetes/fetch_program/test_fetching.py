@@ -39,6 +39,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Return a function that starts a service with these answers, one for each call."""
     servers = []
+    threads = ThreadPoolExecutor(2)
 
     def start(*answers: Answer, piece: int = 100_000) -> list[Any]:
         calls: list[Any] = []
@@ -53,7 +54,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
                 yield pb.FetchProgramResponse(content=now[begin : begin + piece]).SerializeToString()
 
         handler: Any = grpc.unary_stream_rpc_method_handler(answer)
-        server = grpc.server(ThreadPoolExecutor(2))
+        server = grpc.server(threads)
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("training.TrainingReporter", {"FetchProgram": handler})]
         )
@@ -66,6 +67,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     yield start
     for server in servers:
         server.stop(None).wait()
+    threads.shutdown()
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
