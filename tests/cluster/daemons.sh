@@ -69,7 +69,7 @@ spawn() {
         for c in "$CGROUPS"/*/"$group/daemons/$name"; do echo "$BASHPID" >"$c/cgroup.procs"; done
         exec 9>&-
         ulimit -n "$(ulimit -Hn)"
-        exec setsid "$@"
+        exec env GOGC=400 setsid "$@" # there is more memory than CPU, which garbage collections take
     ) </dev/null >>"$log" 2>&1 &
     c=$!
     echo $c >"$RUN/$name.pid"

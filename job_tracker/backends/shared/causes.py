@@ -30,7 +30,7 @@ from job_tracker.domain.diagnosis import Category
 LONGEST_CAUSE = 300
 """The largest number of characters of a log's line in a message."""
 _SEARCHED_LINES = 20
-_PROGRESS = "::progress:: "
+PROGRESS = "::progress:: "
 """The marker of a report of progress (see reports). After an error, it shows that the training continued."""
 # A line about a step shows, too, that the training continued. A progress bar does not: programs redraw it at
 # their end.
@@ -256,7 +256,7 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
             return Cause(safe(line), kind.remedy.format(safe(name)), kind.category, at)
         if what or _PROGRAM_ERROR.match(line) or _ABORT.match(line):
             return Cause(safe(line), at=at)
-        went_on = went_on or line.startswith(_PROGRESS) or _WENT_ON.match(line) is not None
+        went_on = went_on or line.startswith(PROGRESS) or _WENT_ON.match(line) is not None
     return None
 
 
@@ -301,7 +301,7 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
     """
     split = (without_process(each[:LONGEST_LINE]) for each in lines)
     own = [line for of, line in split if of == process and line.strip()]
-    if any(line.startswith(_PROGRESS) for line in own):
+    if any(line.startswith(PROGRESS) for line in own):
         return True
     return any(map(_WENT_ON.match, own)) and not _WENT_ON.match(own[-1])
 

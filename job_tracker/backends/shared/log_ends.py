@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from job_tracker.backends.shared.causes import cause_in
+from job_tracker.backends.shared.causes import PROGRESS, cause_in
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
 """The largest numbers of lines and bytes that are read from the end of a log.
@@ -37,11 +37,11 @@ _BESIDES = re.compile(
 def evidence_of(log_end: str) -> str:
     """Return the last lines that the training printed; if it printed none, the last lines of its launcher.
 
-    Colours are left out. If the line that names the cause is not among the last lines, the result has some
-    lines around it, and some of the last lines.
+    Colours are left out, and of consecutive reports of progress all but the last. If the line that names the
+    cause is not among the last lines, the result has some lines around it, and some of the last lines.
     """
     log_end = _COLOURS.sub("", log_end)
-    lines = _of_training(log_end.splitlines()) or log_end.splitlines()
+    lines = _with_few_reports(_of_training(log_end.splitlines()) or log_end.splitlines())
     return "\n".join(_around_cause(lines))[-_KEPT_CHARACTERS:]
 
 
@@ -59,6 +59,17 @@ def line_of_cause(evidence: str) -> str:
         current = next((place for place in stacks if lines[place].startswith("Current")), stacks[0])
         return lines[current + 1]
     return next((line for line in reversed(lines) if not _BESIDES.match(line)), "")
+
+
+def _with_few_reports(lines: list[str]) -> list[str]:
+    """Return the lines without reports of progress that another report follows: they say nothing about the
+    failure, and take the room of lines that do.
+    """
+    return [
+        line
+        for line, following in zip(lines, [*lines[1:], ""], strict=False)
+        if not (line.startswith(PROGRESS) and following.startswith(PROGRESS))
+    ]
 
 
 def _around_cause(lines: Sequence[str]) -> Sequence[str]:

@@ -96,6 +96,17 @@ def test_the_evidence_is_bounded_and_ends_with_the_log() -> None:
     assert evidence_of("") == line_of_cause("") == failure_in("") == ""
 
 
+def test_reports_of_progress_do_not_displace_the_lines_before_a_failure() -> None:
+    def reports(first: int) -> list[str]:
+        return [f'::progress:: {{"step": {first + number}}}' for number in range(30)]
+
+    log = ["reading the data", *reports(0), "the loss grows", *reports(100), "killed by the watchdog"]
+    assert evidence_of("\n".join(log)).splitlines() == [
+        *("reading the data", '::progress:: {"step": 29}'),
+        *("the loss grows", '::progress:: {"step": 129}', "killed by the watchdog"),
+    ]
+
+
 def test_the_evidence_has_no_colours() -> None:
     assert evidence_of("\x1b[1;35mValueError\x1b[0m: \x1b[35mx\x1b[0m\x1b[K") == "ValueError: x"
 
