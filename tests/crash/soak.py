@@ -19,6 +19,7 @@ _KILLS, _ERRORS = 0.004, 0.01  # probability for each call
 _KILLS_FROM_OUTSIDE = 0.02  # probability before each submission
 _LONGEST_PAUSE = 0.15  # seconds between submissions
 _MAX_UNENDED = 20
+_FEWEST_JOBS = 40
 _LONGEST_HOLD = 6  # the most submissions until a holding job is cancelled
 
 
@@ -38,8 +39,9 @@ class Record:
 
 
 def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
-    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed determines everything
-    except times.
+    """Submit jobs and inject faults for `seconds`, and until there are some jobs, then let all jobs end.
+
+    The seed determines everything except times.
     """
     dice = random.Random(seed)
     is_over = False
@@ -56,7 +58,7 @@ def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
     try:
         with KeptService(forks, world.folder, faults) as service:
             cancels: list[tuple[int, int]] = []
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or len(ids) < _FEWEST_JOBS:
                 if dice.random() < _KILLS_FROM_OUTSIDE:
                     service.kill()
                 planned.append(job := _draw(dice, len(planned)))

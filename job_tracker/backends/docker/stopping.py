@@ -16,6 +16,7 @@ from job_tracker.backends.docker.engine_errors import Conflict, NotFound
 from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.names import of_group, ours
+from job_tracker.backends.shared.engine_logs import is_saved
 from job_tracker.backends.shared.gathering import gathered
 from job_tracker.backends.shared.labels import ALGORITHM, group_named
 from job_tracker.backends.shared.retries import NotYet, repeated
@@ -177,8 +178,15 @@ class Stopper:
             await self._cache.look(container.id)  # the container has just ended by itself
 
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
-        """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost."""
-        await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks])
+        """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost.
+
+        Raises BackendUnavailable if the engine is away: a removal that it executes late would remove logs
+        that have not been read.
+        """
+        kept = [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks]
+        await within(_LOG_SECONDS, kept)
+        if not all(map(is_saved, kept)):
+            await self._cache.refresh()
 
     async def _remove(self, container: Container) -> None:
         """Remove the container, and wait until it is gone. Another client may be removing it."""

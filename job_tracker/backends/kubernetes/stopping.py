@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -34,6 +34,7 @@ from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.pod_groups import PodGroups
 from job_tracker.backends.kubernetes.status import deletion_deadline, node_is_silent
 from job_tracker.backends.kubernetes.workloads import Workloads
+from job_tracker.backends.shared.engine_logs import is_saved
 from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
@@ -211,7 +212,8 @@ class Stopper:
         ended. The node is asked once more at the end, for at most _REST_SECONDS, but not in between: a
         thousand groups may be stopped at once.
         """
-        started = {rank: has_ended(pod) for rank, pod in group.living.items() if has_started(pod)}
+        pods = {rank: pod for rank, pod in group.living.items() if has_started(pod)}
+        started = {rank: has_ended(pod) for rank, pod in pods.items()}
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
         seconds = _ENDED_LOG_SECONDS if all(started.values()) else _LOG_SECONDS
         await within(seconds, list(kept.values()))
@@ -220,10 +222,16 @@ class Stopper:
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
             )
+        unsaved = [pods[rank] for rank, task in kept.items() if not is_saved(task)]
+        if unsaved:
+            # If the API server is away, this raises Unreachable, and the stop is repeated later. A deletion
+            # that the server executes late would remove logs that have not been read.
+            with suppress(NotFound):
+                await self._client.read("pods", unsaved[0]["metadata"]["name"])
         # This includes evicted pods: such a pod may print during its grace period.
         living = group.living
         going_on = [rank for rank in started if is_running(living.get(rank, {}))]
-        read = [rank for rank in going_on if _result_of(kept[rank])]
+        read = [rank for rank in going_on if is_saved(kept[rank])]
         rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
         try:
             await asyncio.sleep(0)  # send the log requests before the deletions
@@ -284,8 +292,3 @@ def _is_gone(group: PodGroup) -> bool:
 def _has_stopped(group: PodGroup) -> bool:
     """Return whether no process of the group is left, according to its nodes."""
     return all(has_stopped(pod) or is_held(pod) for pod in group.living.values())
-
-
-def _result_of(task: asyncio.Task[bool]) -> bool:
-    """Return whether a log was saved; False if that failed or was cancelled."""
-    return not task.cancelled() and task.exception() is None and task.result()

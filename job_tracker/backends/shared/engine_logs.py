@@ -26,6 +26,11 @@ class NoLiveLog(BackendUnavailable):
     """The engine has no log of the rank."""
 
 
+def is_saved(keeping: asyncio.Task[bool]) -> bool:
+    """Return whether this ended task of EngineLogs.keep has saved the whole log."""
+    return not keeping.cancelled() and keeping.exception() is None and keeping.result()
+
+
 class StreamRecords:
     """Makes records from the lines of one stream, and leaves out lines that were read before."""
 

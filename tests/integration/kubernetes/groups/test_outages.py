@@ -3,9 +3,12 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from job_tracker.backends.kubernetes import stopping
+from job_tracker.backends.kubernetes.client import Patience
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
@@ -55,6 +58,31 @@ async def test_a_frozen_api_server_may_have_executed_unconfirmed_requests(
     await launching
     await started(backend, asked)
     await backend.stop(job().group, SHORT)
+    assert place.left() == []
+
+
+async def test_a_stop_during_which_the_api_server_freezes_is_repeated_and_loses_no_log(
+    world: KubernetesGroups, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def marked(*_: Any) -> bool:  # just before the server froze
+        return True
+
+    async def deleted(*_: Any) -> None:
+        pytest.fail("the frozen server may execute a deletion later, and the log has not been read")
+
+    monkeypatch.setattr(stopping, "_ENDED_LOG_SECONDS", 1.0)
+    backend = world.open()
+    asked = job({"PRINT": "hello"})
+    await backend.launch(asked)
+    await seen(backend, asked.group, lambda group: group.has_ended)
+    with place.cluster.paused("apiserver"), monkeypatch.context() as frozen:
+        frozen.setattr(backend.client, "_patience", Patience(total_seconds=1.0))
+        frozen.setattr(backend.client, "delete", deleted)
+        frozen.setattr(stopping.Stopper, "_mark_stopping", marked)
+        with pytest.raises(BackendUnavailable):
+            await backend.stop(asked.group, SHORT)
+    await backend.stop(asked.group, SHORT)
+    assert await text_of(backend.logs(asked.group, 0)) == "hello\n"
     assert place.left() == []
 
 
