@@ -165,9 +165,7 @@ class GrpcSink:
                 if answer.reconnect and not closing:
                     self._closing.wait(pause)
                     return True
-            if closing and not (self._metrics or self._artifacts):
-                return False
-            if self._given_up.is_set():
+            if self._given_up.is_set() or (closing and not (self._metrics or self._artifacts)):
                 return False
             # If the pause without news is shorter, the service wants the next report after that pause.
             sooner = min(pause, quiet) if quiet > 0 else pause
