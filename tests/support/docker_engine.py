@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,6 +78,17 @@ class DockerEngine:
         """Start the engine if a test has stopped it."""
         if self._disturbed:
             self.start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Freeze the engine during the block. It must be ours."""
+        assert self.is_ours
+        pid = int(Path(self.url.removeprefix("unix://")).with_name("docker.pid").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def docker(self, *arguments: str, timeout: float = 60) -> str:
         """Run a docker command and return its output."""

@@ -113,7 +113,10 @@ class Stopper:
             log.info("removing %s; restarting its rank", metadata["name"])
             group, rank = await self._find(ref), rank_of(pod)
             if group is not None and rank is not None and has_started(pod):
-                await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank))])
+                keeping = asyncio.create_task(self._logs.keep(group, rank))
+                await within(_LOG_SECONDS, [keeping])
+                if not is_saved(keeping):
+                    await self._ask_for(pod)
             if is_running(pod) and not node_is_silent(pod):
                 grace = _STALLED_GRACE
         await self._client.delete("pods", metadata["name"], metadata["uid"], grace)
@@ -224,10 +227,7 @@ class Stopper:
             )
         unsaved = [pods[rank] for rank, task in kept.items() if not is_saved(task)]
         if unsaved:
-            # If the API server is away, this raises Unreachable, and the stop is repeated later. A deletion
-            # that the server executes late would remove logs that have not been read.
-            with suppress(NotFound):
-                await self._client.read("pods", unsaved[0]["metadata"]["name"])
+            await self._ask_for(unsaved[0])
         # This includes evicted pods: such a pod may print during its grace period.
         living = group.living
         going_on = [rank for rank in started if is_running(living.get(rank, {}))]
@@ -241,6 +241,15 @@ class Stopper:
             await within(_REST_SECONDS, rest)
         finally:
             await within(0, rest)
+
+    async def _ask_for(self, pod: Manifest) -> None:
+        """Raise Unreachable if the API server is away, so that the caller repeats its work later.
+
+        For a pod whose log could not be saved: a deletion that the server executes late would remove the log
+        before it has been read.
+        """
+        with suppress(NotFound):
+            await self._client.read("pods", pod["metadata"]["name"])
 
     async def _delete(self, group: PodGroup, grace: int, keep_until: datetime | None = None) -> None:
         """Delete every pod that is not kept, the master last; see _mark_stopping."""

@@ -1,10 +1,14 @@
 """Outages and restarts of the engine and of the service."""
 
 import asyncio
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from job_tracker.backends.docker import stopping
+from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
@@ -43,6 +47,35 @@ async def test_ranks_of_a_restarted_engine_have_the_category_killed(ours: Docker
     assert ours.engine.left() == []
 
 
+async def test_a_stop_during_which_the_engine_freezes_is_repeated_and_loses_no_log(
+    ours: DockerGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_containers = Stopper._end_containers
+    backend = ours.open()
+    client = backend._client
+    asked = job({"PRINT": "hello"})
+    await backend.launch(asked)
+    await seen(backend, asked.group, lambda group: group.has_ended)
+    with ExitStack() as frozen, monkeypatch.context() as patched:
+
+        async def then_frozen(*arguments: Any) -> None:
+            await end_containers(*arguments)
+            frozen.enter_context(ours.engine.paused())
+
+        async def removed(*_: Any) -> None:
+            pytest.fail("the frozen engine may remove a container later, and the log has not been read")
+
+        patched.setattr(Stopper, "_end_containers", then_frozen)
+        patched.setattr(stopping, "_LOG_SECONDS", 1.0)
+        patched.setattr(client, "_seconds", 1)
+        patched.setattr(client, "remove", removed)
+        with pytest.raises(BackendUnavailable):
+            await backend.stop(asked.group, SHORT)
+    await backend.stop(asked.group, SHORT)
+    assert await text_of(backend.logs(asked.group, 0)) == "hello\n"
+    assert ours.engine.left() == []
+
+
 async def test_a_service_may_start_before_its_engine(ours: DockerGroups) -> None:
     await asyncio.to_thread(ours.engine.stop)
     backend = ours.open()
@@ -61,12 +94,12 @@ async def test_a_stop_that_a_crash_interrupts_is_not_a_failure(world: DockerGrou
     for rank in range(3):
         await printed(first, job().group, rank)
     until = NOON + timedelta(days=10_000) if keeps else None
-    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=30), until))
+    stop = asyncio.create_task(first.stop(job().group, timedelta(seconds=30), until))
     while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
         await asyncio.sleep(0.02)
     await first.close()
     with pytest.raises(asyncio.CancelledError):
-        await stopping
+        await stop
     # The interrupted stop would have done the same.
     await asyncio.to_thread(world.engine.docker, "kill", "program-1-1-worker")
     second = world.open()
@@ -85,11 +118,11 @@ async def test_a_rank_that_failed_before_an_interrupted_stop_has_failed(world: D
     first = world.open()
     await first.launch(job(instances=2))
     await seen(first, job().group, lambda o: o.first_failure is not None)
-    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=30)))
+    stop = asyncio.create_task(first.stop(job().group, timedelta(seconds=30)))
     while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
         await asyncio.sleep(0.02)
     await first.close()
-    await asyncio.gather(stopping, return_exceptions=True)
+    await asyncio.gather(stop, return_exceptions=True)
     second = world.open()
     end = await second.stop(job().group, timedelta(0))
     assert end is not None

@@ -86,6 +86,27 @@ async def test_a_stop_during_which_the_api_server_freezes_is_repeated_and_loses_
     assert place.left() == []
 
 
+async def test_the_pod_of_a_lost_rank_is_not_deleted_while_the_api_server_is_frozen(
+    world: KubernetesGroups, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deleted(*_: Any) -> None:
+        pytest.fail("the frozen server may execute a deletion later, and the log has not been read")
+
+    monkeypatch.setattr(stopping, "_LOG_SECONDS", 1.0)
+    backend = world.open()
+    asked = job({"PRINT": "hello"})
+    await backend.launch(asked)
+    await seen(backend, asked.group, lambda group: group.has_ended)
+    pod = place.cluster.get(place.namespace, "pod", "program-1-master")
+    with place.cluster.paused("apiserver"), monkeypatch.context() as frozen:
+        frozen.setattr(backend.client, "_patience", Patience(total_seconds=1.0))
+        frozen.setattr(backend.client, "delete", deleted)
+        with pytest.raises(BackendUnavailable):
+            await backend._stopper.remove_lost(asked.group, pod)
+    await backend._stopper.remove_lost(asked.group, pod)
+    assert await text_of(backend.logs(asked.group, 0)) == "hello\n"
+
+
 async def test_pods_on_a_lost_node_are_removed_after_their_grace_period(
     world: KubernetesGroups, place: Place
 ) -> None:
