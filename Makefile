@@ -21,14 +21,10 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 	@scripts/demo-kubernetes
 
 test:        ## all checks and tests: format, lint, types, layers, generated files, tests
-	@# The environments come first: beside all tests, which need them, their installation takes a quarter of an hour.
-	@# They are made beside .venv, since pip uses one core.
-	@scripts/install-frameworks & frameworks=$$!; \
-	scripts/install || { wait; exit 1; }; \
-	scripts/check & check=$$!; \
-	wait $$frameworks; frameworks=$$?; \
-	scripts/install-chromium && scripts/test; tests=$$?; \
-	[ $$frameworks = 0 ] || { echo "test: scripts/install-frameworks failed, see above"; tests=1; }; \
+	@scripts/install
+	@# The environments come before the tests, which need them: beside them, their installation would take minutes.
+	@scripts/check & check=$$!; \
+	scripts/install-frameworks && scripts/install-chromium && scripts/test; tests=$$?; \
 	wait $$check || { echo "test: scripts/check failed, see above"; tests=1; }; exit $$tests
 
 check:       ## all of that except the tests
