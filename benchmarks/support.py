@@ -47,7 +47,7 @@ PARAMETERS = (
 """Names of parameters without a type: parameters that clients send, or that programs read."""
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
 """The TOML line that declares these parameters for the algorithm."""
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _SEED_IN_FLIGHT = 256
 
 

@@ -72,7 +72,7 @@ class Plan:
 
 
 WHOLE = Plan(jobs=48, seconds=5.0, gangs=2, gang_seconds=6.0, gang_after=6.0)
-QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=1.0, gang_after=1.0)
+QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=5.0, gang_after=1.0)
 
 
 @dataclass(slots=True)
@@ -133,14 +133,19 @@ def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
             if is_empty and len(seen.submitted) == plan.gangs and _have_ended(floods, seen):
                 break
             time.sleep(_LOOK_SECONDS)
-        for job in (*every, *seen.submitted):
-            status = floods.status(job)
-            if status.status != pb.succeed:
-                raise RuntimeError(f"job {job} has not succeeded: {status}")
-            if job in seen.submitted and job not in seen.started:  # the job ran between two snapshots
-                move = next(move for move in status.moves if move.status == pb.running)
-                seen.started[job] = move.at.ToNanoseconds() / 1e9 - began
+        starts = {job: _start_of(floods.status(job)) - began for job in (*every, *seen.submitted)}
+    for gang in seen.submitted:
+        seen.started[gang] = starts[gang]
+        seen.overtaken[gang] = sum(starts[job] > starts[gang] for job in every)
     return seen
+
+
+def _start_of(status: pb.GetTrainingStatusResponse) -> float:
+    """Return the Unix time at which the job left the queue. Raises RuntimeError if it has not succeeded."""
+    if status.status != pb.succeed:
+        raise RuntimeError(f"job {status.job_id} has not succeeded: {status}")
+    left = next(move for move in status.moves if move.status == pb.launch)
+    return float(left.at.ToNanoseconds()) / 1e9
 
 
 def _have_ended(client: TrainingClient, seen: Seen) -> bool:
@@ -166,13 +171,9 @@ def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, began: float) -> bo
         return True  # this snapshot was seen already
     sizes = [sum(part.count for part in shape.parts) for shape in snapshot.shapes]
     running = dict.fromkeys(seen.running, 0)
-    waiting = sum(job.project == FLOODS and not job.HasField("admitted_at") for job in snapshot.jobs)
     for job in snapshot.jobs:
         if job.HasField("admitted_at"):
             running[job.project] += sizes[job.shape]
-            if job.project == GANGS:
-                seen.started.setdefault(job.job_id, now)
-                seen.overtaken.setdefault(job.job_id, waiting)
     if sum(running.values()) > CAPACITY:
         raise RuntimeError(f"{running} instances run, with a capacity of {CAPACITY}: gangs may be halved")
     seen.times.append(now)

@@ -28,6 +28,9 @@ _ENGINES = tuple(
 tests.
 """
 
+_ENDING_SECONDS = 10.0
+"""The longest time for processes and threads that are just ending at the end of a test, on a busy machine."""
+
 _OF_A_LOOP, _GRPC = "asyncio_", "_poll_wrapper"
 """The names of threads that end with their event loop, and of the thread of gRPC's async calls, which lives
 as long as any of their channels and servers.
@@ -96,7 +99,7 @@ def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     before = _pids()
     yield
     left = [process for pid in _pids() - before if (process := _ours(pid, folder))]
-    _, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be just ending
+    _, alive = psutil.wait_procs(left, timeout=_ENDING_SECONDS)
     for process in alive:
         process.kill()
     psutil.wait_procs(alive)
@@ -108,7 +111,7 @@ def no_thread_is_left() -> Iterator[None]:
     """Fail if a thread outlives the test: it would run into the tests after it."""
     before = set(threading.enumerate())
     yield
-    ends = time.monotonic() + 10  # the last of them may be just ending, on a machine that is busy
+    ends = time.monotonic() + _ENDING_SECONDS
     left = [thread for thread in threading.enumerate() if thread not in before]
     left = [thread for thread in left if not thread.name.startswith(_OF_A_LOOP) and _GRPC not in thread.name]
     for thread in left:

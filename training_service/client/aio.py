@@ -264,6 +264,7 @@ class AsyncTrainingClient(AsyncJobReader):
         dataset_version: str | None = None,
         command: Sequence[str] | None = None,
         environment: Parameters | None = None,
+        deadlines: Deadlines | None = None,
         request_key: str | None = None,
     ) -> int:
         """Queue a job with the same request as job `job_id`, and return the new job's id.
@@ -273,7 +274,7 @@ class AsyncTrainingClient(AsyncJobReader):
         `parameters` are the parameters that get another value. Options that are None change nothing. Values
         that the other job had by default stay as they were, even if the defaults have changed. `command`
         replaces the command of an uploaded program, and `environment` has the program's variables that get
-        another value. For `request_key` see `submit`.
+        another value. `deadlines` has the deadlines that get another value. For `request_key` see `submit`.
 
         Raises the errors of `submit`, and NotFound if there is no such job.
         """
@@ -285,6 +286,7 @@ class AsyncTrainingClient(AsyncJobReader):
             dataset_version=dataset_version,
             command=command,
             environment=environment,
+            deadlines=deadlines,
             request_key=request_key,
         )
         status = await self.status(job_id)

@@ -184,12 +184,13 @@ def changed(
     request_key: str | None,
     command: Sequence[str] | None = None,
     environment: Parameters | None = None,
+    deadlines: Deadlines | None = None,
 ) -> TrainRequest:
     """Return the request with these changes, and with `request_key` or a new key.
 
-    Other options that are None change nothing. `command` and `environment` are for uploaded programs only.
-    The only parameter of an uploaded program that can be changed is PARALLEL_INSTANCES. Raises InvalidRequest
-    for a change that is not allowed.
+    Other options that are None, and deadlines that are not set, change nothing. `command` and `environment`
+    are for uploaded programs only. The only parameter of an uploaded program that can be changed is
+    PARALLEL_INSTANCES. Raises InvalidRequest for a change that is not allowed.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
@@ -203,6 +204,8 @@ def changed(
         result.program.command[:] = command
     if environment:
         result.program.environment.update({key: as_text(value) for key, value in environment.items()})
+    for field, deadline in deadlines.ListFields() if deadlines else ():
+        getattr(result.deadlines, field.name).CopyFrom(deadline)  # merged, a deadline of 0 would be lost
     result.request_key = request_key or new_request_key()
     return result
 

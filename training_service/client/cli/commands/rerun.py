@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from training_service.client import requests, submissions
-from training_service.client.cli.commands import submission
+from training_service.client.cli.commands import policy_options, submission
 from training_service.client.cli.commands.arguments import Job
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.output import remark
@@ -45,6 +45,10 @@ def rerun(
     version: Version = None,
     request_key: submission.RequestKey = None,
     follow_it: submission.Follow = False,
+    queue_deadline: policy_options.QueueDeadline = None,
+    start_deadline: policy_options.StartDeadline = None,
+    run_deadline: policy_options.RunDeadline = None,
+    progress_deadline: policy_options.ProgressDeadline = None,
     environment: Environment = None,
     command: Command = None,
 ) -> None:
@@ -68,6 +72,9 @@ def rerun(
                 dataset_version=version,
                 command=command,
                 environment=parsed(environment or (), "-e"),
+                deadlines=policy_options.deadlines(
+                    queue_deadline, start_deadline, run_deadline, progress_deadline
+                ),
                 request_key=key,
             )
         submission.report(session, client, new, followed=follow_it)
@@ -80,6 +87,10 @@ def clone(
     name: Name = None,
     dataset: Dataset = None,
     version: Version = None,
+    queue_deadline: policy_options.QueueDeadline = None,
+    start_deadline: policy_options.StartDeadline = None,
+    run_deadline: policy_options.RunDeadline = None,
+    progress_deadline: policy_options.ProgressDeadline = None,
     environment: Environment = None,
     command: Command = None,
 ) -> None:
@@ -99,6 +110,9 @@ def clone(
             request_key=None,
             command=command,
             environment=parsed(environment or (), "-e"),
+            deadlines=policy_options.deadlines(
+                queue_deadline, start_deadline, run_deadline, progress_deadline
+            ),
         )
         project = session.project or client.status(job).project
     request.ClearField("request_key")

@@ -103,6 +103,23 @@ def test_rerun_follows_and_says_how_to_repeat_it(training: ServerInThread, train
     assert trainctl("rerun", "1", "--request-key", "mine").stdout == "3\n"
 
 
+def test_rerun_and_clone_change_the_deadlines_that_are_given_and_keep_the_others(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    trainctl(*SUBMIT, "--start-deadline", "1m", "--run-deadline", "1h", "--queue-deadline", "1h")
+    others = ("--run-deadline", "0", "--queue-deadline", "2h", "--progress-deadline", "90")
+    assert trainctl("rerun", "1", *others).stdout == "2\n"
+    assert training.service.submitted[2].deadlines == pb.Deadlines(
+        queue=Duration(seconds=7200),
+        start=Duration(seconds=60),
+        run=Duration(),
+        progress=Duration(seconds=90),
+    )
+    assert "--start-deadline 60s --run-deadline 0" in trainctl("clone", "1", *others).stdout
+    trainctl("rerun", "2", "--set", "LR=1")
+    assert training.service.submitted[3].deadlines == training.service.submitted[2].deadlines
+
+
 def test_rerun_of_a_program_keeps_its_files_and_changes_its_command(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
