@@ -66,8 +66,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Linux divides the cores evenly among busy sessions (sched_autogroup), and each rank and daemon has one of
-    # its own. If the processes of pytest-xdist shared one, tests in them would starve beside real trainings.
+    # Linux divides the cores evenly among busy sessions (sched_autogroup), and each rank and daemon has its
+    # own. If the processes of pytest-xdist shared one, tests in them would starve beside real trainings.
     if hasattr(config, "workerinput"):
         os.setsid()
     # Files that containers and pods mount stay where an engine finds them.
