@@ -18,8 +18,6 @@ SEED = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
 """The seed of all random choices. It is printed, so that a run can be repeated."""
 JOBS, FAULTS, SECONDS, LANES = 40, 16, 15, 6
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Run in that world, print the figures, and fail for any problem."""

@@ -11,13 +11,12 @@ from typing import TypeVar
 
 from tests.crash.forkserver import ForkServer, Order
 from tests.support.ports import free_port
+from tests.support.server import PATIENCE
 from training_service.client import TrainingClient
 from training_service.client.errors import DeadlineExceeded, Unavailable
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
-"""Seconds without an answer, or without a change of any job, after which a run counts as stuck."""
 # After more failed starts in a row, as with an unreachable store, the service is not started again.
 _FAILURES = 3
 

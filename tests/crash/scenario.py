@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from tests.crash.kept import PATIENCE, KeptService, Stuck
+from tests.crash.kept import KeptService, Stuck
+from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient, WaitTimedOut
 from training_service.client.watching import has_ended

@@ -15,9 +15,10 @@ from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, TOO_MANY
 from tests.crash.checks import LOST_LOGS, check_deletion, check_jobs
 from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
 from tests.crash.forkserver import ForkServer
-from tests.crash.kept import PATIENCE, KeptService
+from tests.crash.kept import KeptService
 from tests.crash.scenario import FAILING, play
 from tests.crash.world import World
+from tests.support.server import PATIENCE
 
 LANES = 4
 

@@ -15,8 +15,6 @@ KILLS, ERRORS = 3, 2
 WORLD = (ScriptedWorld, KueueWorld)[SEED % 2]
 """A world with evictions by a drain or by Kueue. The seed chooses, because each run takes several seconds."""
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def test_kills_and_failing_calls_around_an_eviction_are_survived(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.server import Server
+from tests.support.server import PATIENCE, Server
 from training_service.client import AsyncTrainingClient, NotAllowed, NotFound, TrainingClient
 from training_service.client.cli import app
 
@@ -126,7 +126,7 @@ def test_the_audit_shows_what_callers_did_and_what_they_were_denied(
 
     hidden, refused = f"denied speech/ci logs job {job} vision", "denied speech/ci submit - speech"
     own = {f"done vision/ada submit job {job} vision", f"read vision/ada logs job {job} vision"}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not {hidden, refused, *own} <= shown(operator) and time.monotonic() < deadline:
         time.sleep(0.1)  # denials and reads are written within a second
     everything = shown(operator, "--since", "1h")

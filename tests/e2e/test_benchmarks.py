@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from benchmarks import idle, two_projects
 from benchmarks.support import processes_in
+from tests.support.server import PATIENCE
 
 _HOLDING = """
 import signal
@@ -31,7 +32,7 @@ def test_a_benchmark_that_is_terminated_leaves_no_process() -> None:
         assert folder
         assert list(processes_in(folder))
         benchmark.terminate()
-        assert benchmark.wait(timeout=60) == 128 + signal.SIGTERM
+        assert benchmark.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
     assert list(processes_in(folder)) == []
 
 

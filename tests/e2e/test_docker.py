@@ -11,7 +11,7 @@ import pytest
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.docker_engine import DockerEngine
 from tests.support.parameters import declared
-from tests.support.server import Server
+from tests.support.server import PATIENCE, Server
 from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
@@ -139,7 +139,7 @@ def test_a_group_that_loses_a_container_is_relaunched(service: Server, docker_en
 def test_ranks_reach_the_service_at_its_report_address(service: Server) -> None:
     with service.start() as client:
         job = submit(client, {}, "calling", instances=2)  # a group of two always has a network
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, printed(client, job, 1)) == (pb.succeed, "host.docker.internal True\n")
 
 
@@ -155,4 +155,4 @@ def test_options_that_docker_does_not_support_are_refused_by_name(service: Serve
             submit(client, {}, pod_options=pb.PodOptions(resources={"ephemeral-storage": "1Gi"}))
         options = pb.PodOptions(resources={"memory": "64Mi"}, labels={"experiment": "a7"})
         job = submit(client, {}, instances=1, pod_options=options)
-        assert client.wait(job, timeout=60).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed

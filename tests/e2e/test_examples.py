@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import federated_questions.prepare_data
 import image_classification.prepare_data
-import pytest
 
 from tests.e2e.frameworks.cases import ALGORITHMS, DATASET, GOOD, prepare_questions
 from training_service._generated import training_service_pb2 as pb
@@ -20,14 +19,12 @@ else:
     Server = ForkedPython = TrainingClient = Any
 
 
-@pytest.mark.timeout(300)
 def test_images_are_learned_from_with_labels(forked_python: ForkedPython, server: Server) -> None:
     small = {"WIDTH": "8", "EPOCHS": "4", "DATA_STAGING": "shards"}
     metrics = learned_from_images(forked_python, server, "images", small)
     assert 1 >= metrics["top_k_accuracy"] > metrics["test_accuracy"] > 0.6, metrics
 
 
-@pytest.mark.timeout(300)
 def test_images_are_learned_from_without_labels(forked_python: ForkedPython, server: Server) -> None:
     few = {"WIDTH": "4", "EPOCHS": "2", "QUEUE": "256"}
     metrics = learned_from_images(forked_python, server, "image-embeddings", few)
@@ -43,7 +40,6 @@ def learned_from_images(
         return metrics_of(client, job)
 
 
-@pytest.mark.timeout(300)
 def test_clients_and_sparse_features_are_learned_from(forked_python: ForkedPython, server: Server) -> None:
     clients = federated_questions.prepare_data.prepare(3, 0.5, str(server.folder / "storage"), "clients")
     version = prepare_questions(server.folder / "storage")

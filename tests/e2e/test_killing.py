@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration_pb2 import Duration
 
+from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
 
@@ -88,7 +89,7 @@ def test_every_acknowledged_job_survives_a_kill_and_keeps_its_place(server: Serv
     with server.start("--capacity", "1") as client:
         assert [client.status(job).positionInQueue for job in waiting] == list(range(20))
         client.cancel(running)
-        assert client.wait(waiting[-1], timeout=60).status == pb.succeed
+        assert client.wait(waiting[-1], timeout=PATIENCE).status == pb.succeed
         assert [client.status(job).attempt for job in waiting] == [1] * 20
         assert submit(client) == waiting[-1] + 1
 

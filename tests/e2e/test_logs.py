@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -100,14 +101,14 @@ def test_readers_that_disconnect_cause_no_traceback_in_the_service_log(
         config.write(f"[algorithms.count]\nprocess.command = {command}\n")
     with server.start() as client:
         job = counting(client)
-        client.wait(job, timeout=60)
+        client.wait(job, timeout=PATIENCE)
         request = pb.GetTrainingLogsRequest(job_id=job, follow=follow, all_ranks=all_ranks)
         with grpc.insecure_channel(server.address) as channel:
             stream = TrainingServiceStub(channel).GetTrainingLogs(request)
             next(iter(stream))
             time.sleep(0.5)  # without further reads, until the service can send no more
             stream.cancel()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while "GetTrainingLogs CANCELLED" not in server.log.read_text():
             assert time.monotonic() < deadline, server.log.read_text()
             time.sleep(0.05)

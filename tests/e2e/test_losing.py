@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from language_model import corpus
 from language_model.prepare_data import prepare
 
@@ -20,7 +19,6 @@ KILLED = 1
 """The second of the two servers. Rank 3 is its standby."""
 
 
-@pytest.mark.timeout(200)
 def test_a_standby_takes_over_in_the_same_attempt(forked_python: ForkedPython, server: Server) -> None:
     (server.folder / "config.toml").write_text(
         f'[scheduling]\ncapacity = 5\n[process]\npath = "{forked_python.path}"\n'

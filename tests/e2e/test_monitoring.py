@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.domain.job import JobState
-from tests.support.server import Server
+from tests.support.server import PATIENCE, Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
@@ -59,9 +59,9 @@ def worked(server: Server) -> Iterator[Server]:
             next(status for status in client.watch(job_id) if status.status == pb.running)
         may_end.touch()
         for job_id in ended:
-            client.wait(job_id, timeout=60)
+            client.wait(job_id, timeout=PATIENCE)
         client.cancel(cancelled)
-        client.wait(cancelled, timeout=60)
+        client.wait(cancelled, timeout=PATIENCE)
         yield server
 
 

@@ -55,7 +55,6 @@ TRAINED = (
 )
 
 
-@pytest.mark.timeout(600)
 def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
     forked_python: ForkedPython, server: Server
 ) -> None:
@@ -91,7 +90,6 @@ def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
         assert others == {name: pytest.approx(expected, rel=ASYNCHRONOUS_TOLERANCE) for name in others}
 
 
-@pytest.mark.timeout(300)
 def test_the_passes_of_a_pipeline_are_drawn(forked_python: ForkedPython, server: Server) -> None:
     (server.folder / "config.toml").write_text(
         f'[scheduling]\ncapacity = 4\n[process]\npath = "{forked_python.path}"\n'
@@ -121,7 +119,6 @@ def test_the_passes_of_a_pipeline_are_drawn(forked_python: ForkedPython, server:
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 
 
-@pytest.mark.timeout(120)
 def test_an_invalid_layout_is_refused_at_admission_with_its_numbers(server: Server) -> None:
     (server.folder / "config.toml").write_text("")
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version

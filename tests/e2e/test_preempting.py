@@ -4,7 +4,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
@@ -38,7 +37,6 @@ def submit(client: TrainingClient, version: str) -> int:
     return client.submit("intent-classification", "1", version, instances=4, parameters=PARAMETERS)
 
 
-@pytest.mark.timeout(400)
 def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_run(
     forked_python: ForkedPython, server: Server
 ) -> None:

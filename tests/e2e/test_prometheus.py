@@ -14,7 +14,7 @@ import yaml
 
 from tests.support.ports import free_port
 from tests.support.prometheus import program
-from tests.support.server import Server
+from tests.support.server import PATIENCE, Server
 from training_service.client import TrainingClient
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -80,7 +80,7 @@ def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
         while missing and time.monotonic() < deadline:
             for code in ("0", "3"):  # rates need changing values
                 job_id = client.submit("program", "1", "v1", parameters={"EXIT_CODE": code})
-                client.wait(job_id, timeout=60)
+                client.wait(job_id, timeout=PATIENCE)
             missing = {each for each in missing if not prometheus.has(each)}
     assert missing == set()
     assert [each for each in EMPTY if prometheus.has(each)] == []

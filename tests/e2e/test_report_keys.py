@@ -6,7 +6,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.server import Server
+from tests.support.server import PATIENCE, Server
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated import training_service_pb2 as service_pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
@@ -41,7 +41,7 @@ def report(server: Server, token: str, step: int) -> None:
     with grpc.insecure_channel(server.address) as channel:
         sent = (("authorization", f"Bearer {token}"),)
         request = pb.ReportRequest(step=step)
-        TrainingReporterStub(channel).Report(request, metadata=sent, timeout=60, wait_for_ready=True)
+        TrainingReporterStub(channel).Report(request, metadata=sent, timeout=PATIENCE, wait_for_ready=True)
 
 
 def test_groups_report_on_after_a_rotation_and_a_kill(server: Server) -> None:
@@ -67,7 +67,7 @@ def test_groups_report_on_after_a_rotation_and_a_kill(server: Server) -> None:
         assert "report key 2 is the current one" in trainctl(server, "report-key", "remove", "2", code=7)
 
         client.cancel(first)
-        client.wait(first, timeout=60)
+        client.wait(first, timeout=PATIENCE)
         assert columns(trainctl(server, "report-key", "list")) == [["2", "current", "-"]]
         assert "report key 1 doesn't exist" in trainctl(server, "report-key", "remove", "1", code=3)
         report(server, other, 3)

@@ -5,6 +5,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.support.server import PATIENCE
 from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -65,7 +66,7 @@ def test_a_training_is_visible_in_its_status_series_and_artifacts(
         config.write(SETTINGS.format(path=forked_python.path, program=program))
     with server.start() as client:
         job = client.submit("reporting", "1", "v1", instances=2)
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert ended.status == pb.succeed, ended
         assert (ended.progress.step, ended.progress.total_steps) == (100, 100)
         [loss] = client.metrics(job)
@@ -89,7 +90,7 @@ def test_an_image_without_grpc_reports_by_lines(forked_python: ForkedPython, ser
         config.write(SETTINGS.format(path=forked_python.path, program=program))
     with server.start() as client:
         job = client.submit("reporting", "1", "v1")
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.progress.step) == (pb.succeed, 100)
         assert "::progress::" in "".join(piece.text for piece in client.logs(job))
         assert [made.kind for made in client.artifacts(job).artifacts] == ["model"]
@@ -110,7 +111,7 @@ def test_the_last_reports_of_a_job_that_ended_while_the_service_was_away_are_kep
     while server.ranks():
         time.sleep(0.02)
     with server.start() as client:
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.attempt) == (pb.succeed, 1)
         assert (ended.progress.step, ended.progress.total_steps) == (2, 2)
         assert dict(ended.progress.metrics) == {"loss": 0.5, "accuracy": 0.9}

@@ -53,7 +53,6 @@ path = "{path}"
 """
 
 
-@pytest.mark.timeout(400)
 def test_an_elastic_training_shrinks_and_grows_and_reaches_the_loss_of_one_process(
     forked_python: ForkedPython, server: Server
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer
-from tests.support.server import run_within
+from tests.support.server import PATIENCE, run_within
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
@@ -76,7 +76,7 @@ class Restorable:
         """Run `training-service NAME` on this service's store. Return the exit code and the output."""
         argv = [name, *arguments, "--data-dir", str(data_dir or self.server.data_dir)]
         argv += ["--config", str(self.folder / "config.toml")]
-        done = run_within(60, argv, os.environ)
+        done = run_within(PATIENCE, argv, os.environ)
         return done.returncode, done.stdout + done.stderr
 
     def backed_up(self) -> Path:
@@ -205,16 +205,16 @@ def test_nothing_is_lost_or_doubled_at_any_time_of_the_backup(service: Restorabl
 
     with service.server.start() as client:
         jobs = submitted(client, 16)
-        client.wait(jobs[3], timeout=60)
+        client.wait(jobs[3], timeout=PATIENCE)
         backup = service.backed_up()
         later = submitted(client, 8)
-        client.wait(chance.choice([*jobs[3:], *later]), timeout=60)
+        client.wait(chance.choice([*jobs[3:], *later]), timeout=PATIENCE)
     ended_before_the_loss = service.runs()
     service.lose()
     service.restored(backup)
     with service.server.start() as client:
         for job in jobs:
-            assert client.wait(job, timeout=60).status == pb.succeed
+            assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         listed = {job.job_id: job for job in client.list()}
         assert set(listed) == set(jobs)
         again = service.submit(client)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from google.protobuf.duration_pb2 import Duration
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
@@ -45,7 +44,6 @@ def lines(pieces: Iterator[pb.GetTrainingLogsResponse]) -> list[str]:
     return "".join(piece.text for piece in pieces).splitlines()
 
 
-@pytest.mark.timeout(400)
 def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(
     forked_python: ForkedPython, server: Server
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import Server, trainctl
+from tests.support.server import PATIENCE, Server, trainctl
 
 TRAIN = """
 import os, sys
@@ -58,7 +58,7 @@ def test_a_script_runs_with_its_arguments_and_its_outcome_is_the_exit_code(proje
     assert not list(project.server.folder.rglob("programs/**/secret*"))
     code, out, _ = project.run("--detach", "python", "-c", "print(open('.gitignore').read())")
     assert (code, out) == (0, "4\n")
-    assert project.client.wait(4, timeout=60).has_model is not None
+    assert project.client.wait(4, timeout=PATIENCE).has_model is not None
     assert "".join(chunk.text for chunk in project.client.logs(4)) == "*.log\n\n"
 
 
@@ -75,7 +75,7 @@ def test_ctrl_c_leaves_the_job_running(project: Project) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "detached; job 1 goes on" in err
     assert project.client.status(1).message.startswith("Training on 1 instance")
@@ -108,5 +108,5 @@ def test_a_queued_program_survives_a_restart_of_the_service(project: Project) ->
     project.server.end(signal.SIGKILL)
     project.client.close()
     with project.server.start() as client:
-        client.wait(1, timeout=60)
+        client.wait(1, timeout=PATIENCE)
         assert "".join(chunk.text for chunk in client.logs(1)) == "rank 0 [] None\n"

@@ -4,6 +4,7 @@ import signal
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def test_a_program_without_trainer_kit_is_looked_at_from_outside(server: Server)
     with server.start() as client:
         once = pb.RetryPolicy(max_attempts=1)
         job = client.submit("stalling", "1", "v1", instances=3, deadlines=deadlines, retry_policy=once)
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         why = next(move.diagnosis for move in ended.moves if move.HasField("diagnosis"))
         assert (why.category, why.rank) == ("stalled", 1)
         assert f"{program}:5 in stuck_in_native_code" in why.summary

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.certificates import CLIENT_ONLY, DAY, LOCAL, Authority, Files, credentials, replace
 from tests.support.ports import free_port
-from tests.support.server import Server, refusal, run
+from tests.support.server import PATIENCE, Server, refusal, run
 from tests.support.trainers.forked_python import ForkedPython
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -292,7 +292,7 @@ def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(
     files = secured.authority.issue(subject="operator", usage=CLIENT_ONLY).write(secured.folder, "operator")
     with secured.client(files) as client:
         job = client.submit("reporting", "1", "v1", instances=2)
-        ended = client.wait(job, timeout=60)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.progress.step) == (pb.succeed, 10), ended
         assert "::progress::" not in "".join(piece.text for piece in client.logs(job))
     with (
@@ -314,7 +314,7 @@ def test_ranks_that_cannot_verify_the_certificate_report_by_lines(
     secured.serve(f"process.path={forked_python.path}")
     options = {"ca": secured.ca, "server_name": "train.example"}
     with TrainingClient(secured.address, **options) as client:  # type: ignore[arg-type]
-        ended = client.wait(client.submit("reporting", "1", "v1"), timeout=60)
+        ended = client.wait(client.submit("reporting", "1", "v1"), timeout=PATIENCE)
         assert (ended.status, ended.progress.step) == (pb.succeed, 10), ended
     assert "it is not for 127.0.0.1, so ranks report by printed lines only" in secured.log.read_text()
 

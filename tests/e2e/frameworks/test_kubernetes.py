@@ -46,7 +46,7 @@ def version(server: Server) -> str:
     return made
 
 
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.usefixtures("environment")
 def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -> None:
@@ -56,7 +56,6 @@ def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -
         check(client, case, job)
 
 
-@pytest.mark.timeout(300)
 def test_a_lost_worker_pod_is_replaced_within_the_attempt(
     service: Server, version: str, cluster: Cluster, namespace: str
 ) -> None:

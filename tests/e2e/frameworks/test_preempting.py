@@ -11,6 +11,7 @@ from tests.support.cluster import PROGRAM_IMAGE, Cluster
 from tests.support.docker_engine import DockerEngine
 from tests.support.mounted import in_containers, let_others_write, on_pods, toml_of
 from tests.support.place import Place
+from tests.support.server import PATIENCE
 from tests.support.watching import comes, seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -99,7 +100,6 @@ def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
     return int(resumed[1])
 
 
-@pytest.mark.timeout(300)
 def test_a_training_in_containers_gives_way_and_goes_on(docker_engine: DockerEngine, server: Server) -> None:
     settings = {"base_url": docker_engine.url, "instance": INSTANCE}
     storage = server.folder / "storage"
@@ -109,13 +109,12 @@ def test_a_training_in_containers_gives_way_and_goes_on(docker_engine: DockerEng
             job = first_trains(client, version)
             stops_for_another(client, job)
             client.cancel(job)
-            client.wait(job, timeout=60)
+            client.wait(job, timeout=PATIENCE)
     finally:
         docker_engine.clear(INSTANCE)
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
 def test_a_training_in_pods_gives_way_and_goes_on_and_so_it_does_after_an_eviction(
     cluster: Cluster, namespace: str, program_image: str, server: Server
 ) -> None:
@@ -136,4 +135,4 @@ def test_a_training_in_pods_gives_way_and_goes_on_and_so_it_does_after_an_evicti
         [why] = [move.evicted for move in ended.moves if move.evicted]
         assert "rank 1" in why
         client.cancel(job)
-        client.wait(job, timeout=60)
+        client.wait(job, timeout=PATIENCE)

@@ -47,7 +47,7 @@ def fork_torchrun(server: Server) -> None:
     torchrun.chmod(0o755)
 
 
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("case", AS_PROCESSES, ids=str)
 @pytest.mark.usefixtures("environment")
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
@@ -73,7 +73,6 @@ def agent(server: Server, job: int, node: int) -> psutil.Process:
     raise AssertionError(f"instance {node} of job {job} does not run")
 
 
-@pytest.mark.timeout(300)
 def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, version: str) -> None:
     often = {"EPOCHS": "20", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
     case = Case("pytorch-elastic", 3, often)
@@ -93,7 +92,6 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
         assert "resuming from step" in text
 
 
-@pytest.mark.timeout(300)
 def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
     server: Server, forked_python: ForkedPython, version: str
 ) -> None:

@@ -47,7 +47,9 @@ async def test_the_diagnosis_of_a_multi_process_rank_has_the_error_and_not_torch
     world.add("program", "python", "-c", "raise MemoryError('the model is too large')", nproc_per_node=2)
     diagnosis = await run_to_failure(world.open())
     assert diagnosis.category is Category.OUT_OF_MEMORY
-    assert diagnosis.detail.endswith("MemoryError: the model is too large")
+    # torchrun may end the other process while it prints its traceback.
+    assert "MemoryError: the model is too large" in diagnosis.detail
+    assert "torch" not in diagnosis.detail
 
 
 async def test_a_rank_killed_by_hand_is_not_diagnosed_as_a_crash(world: ProcessGroups) -> None:

@@ -72,7 +72,6 @@ def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_pro
     assert [end.stdout for end in trained.ends[1:]] == [f"{weights}\n"] * (size - 1)
 
 
-@pytest.mark.timeout(500)
 def test_a_killed_process_ends_the_others_and_the_next_attempt_resumes(
     horovod: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:

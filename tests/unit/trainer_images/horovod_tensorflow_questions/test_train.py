@@ -20,7 +20,6 @@ from tests.support.trainers.launcher import Launcher, end_of
 MODULE = "horovod_tensorflow_questions.train"
 
 
-@pytest.mark.timeout(500)
 def test_two_processes_learn_what_one_learns(
     horovod_tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
@@ -40,7 +39,6 @@ def test_two_processes_learn_what_one_learns(
     assert losses[2] == pytest.approx(losses[1], rel=1e-4)
 
 
-@pytest.mark.timeout(500)
 def test_a_killed_process_ends_the_other_and_the_next_attempt_resumes(
     horovod_tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:

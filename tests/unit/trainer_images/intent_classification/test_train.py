@@ -90,7 +90,6 @@ def test_a_group_saves_a_model_like_one_process(trained: Callable[[int], Trained
     assert not [name for name in grouped if name.startswith("module.")]
 
 
-@pytest.mark.timeout(400)
 def test_a_group_that_is_killed_resumes_and_makes_the_identical_model(
     launcher: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ CASES = [(size, name) for size, layouts in LAYOUTS.items() for name in layouts]
 PATIENCE = 300
 """Seconds. On a busy machine, the start of PyTorch alone takes many of them."""
 
-pytestmark = [pytest.mark.timeout(600), ALONE_IS_FINE]
+pytestmark = ALONE_IS_FINE
 Steps = list[dict[str, Any]]
 
 

@@ -36,8 +36,6 @@ RESUMED = {
     "until 20": PIPEDREAM,
 }
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]) -> dict[str, Result]:

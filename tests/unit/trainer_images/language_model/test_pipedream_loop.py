@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import outcome_of
 from tests.support.trainers.launcher import Launcher
@@ -14,8 +12,6 @@ STEPS = 8
 
 PATIENCE = 300
 """Seconds. On a busy machine, the start of PyTorch alone takes many of them."""
-
-pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_first_stage_reports_each_loss_once_and_all_stages_fail_alike(

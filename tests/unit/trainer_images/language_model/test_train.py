@@ -31,7 +31,6 @@ LOSSY_LOSS_TOLERANCE = 0.5
 TOGETHER = 16
 """The number of strategies that one start of a group trains."""
 
-pytestmark = pytest.mark.timeout(600)
 Layouts = dict[str, dict[str, str]]
 
 

@@ -78,7 +78,6 @@ def test_a_group_of_any_size_learns_to_classify(
     assert [end.stdout for end in trained.ends[1:]] == [""] * (instances - 1)
 
 
-@pytest.mark.timeout(500)
 def test_a_killed_rank_ends_all_and_the_next_attempt_resumes(
     mpi: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from tests.support.trainers.launcher import Ended, Launcher
 
 TERMINATED = 128 + signal.SIGTERM
 EPOCHS, EXAMPLES, BATCH = 3, 120, 5
-pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from tests.support.trainers.checkpoint_groups import (
 )
 from tests.support.trainers.launcher import Launcher, end_of
 
-pytestmark = pytest.mark.timeout(500)
 OVERLAY = Path(sys.prefix) / "s3"
 """The environment of the server and the client (scripts/install, tests/support/s3-requirements.txt)."""
 SERVE = (

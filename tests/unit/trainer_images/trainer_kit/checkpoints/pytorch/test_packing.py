@@ -22,7 +22,7 @@ from tests.support.trainers.checkpoint_groups import Job, end_of
 from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start, manifest_of, parts_of
 from tests.support.trainers.launcher import Launcher
 
-pytestmark = [ALONE_IS_FINE, pytest.mark.timeout(500)]
+pytestmark = ALONE_IS_FINE
 STEP = 2
 REFUSED = r"object of posix\.mkdir is not loaded.*CHECKPOINT_WEIGHTS_ONLY=false"
 

@@ -10,7 +10,6 @@ from tests.support.trainers.checkpoint_groups import Job, end_of, losses
 from tests.support.trainers.checkpoints import Start
 from tests.support.trainers.launcher import Launcher
 
-pytestmark = pytest.mark.timeout(500)
 ROUNDS = 3
 
 

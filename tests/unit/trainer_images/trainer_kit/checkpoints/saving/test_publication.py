@@ -16,7 +16,7 @@ from trainer_kit.checkpoints.names import Checkpoint
 from tests.support.trainers.checkpoints import ALONE_IS_FINE, Start, files_below
 from tests.support.trainers.counted import CountedFileSystem, Faults, failing
 
-pytestmark = [ALONE_IS_FINE, pytest.mark.timeout(300)]
+pytestmark = ALONE_IS_FINE
 ONE = {"CHECKPOINT_KEEP": "1"}
 KINDS = [(after, lasting) for after in (False, True) for lasting in (False, True)]
 IDS = [f"{'after' if after else 'before'}-{'for good' if lasting else 'once'}" for after, lasting in KINDS]
