@@ -17,6 +17,7 @@ from job_tracker.frameworks.base import TRAINERS
 MIN_INSTANCES_PARAMETER = "MIN_INSTANCES"
 MAX_LOST_PARAMETER = "MAX_LOST_INSTANCES"
 _MOST = 10_000
+_CAPACITY = "the service's capacity"
 
 
 class RoleRecipe(Config):
@@ -193,14 +194,14 @@ class Composer:
 
         Raises InvalidField if a parameter is not allowed.
         """
-        most = min(capacity, self.max_instances or capacity)
+        most, reason = _least((capacity, _CAPACITY), (self.max_instances, "the algorithm's max_instances"))
         if sent.get(INSTANCES_PARAMETER) == "auto":
             raise InvalidField(
                 f"parameters.{INSTANCES_PARAMETER}",
                 f"'auto' is not allowed: a job has one number of instances, at least 1 and at most {most}; "
                 "`trainctl submit --instances auto` finds it by a short study",
             )
-        trainers = _number(sent, INSTANCES_PARAMETER, default=1, minimum=1, maximum=most)
+        trainers = _number(sent, INSTANCES_PARAMETER, default=1, minimum=1, maximum=most, reason=reason)
         others = {role: count for role in self.traits.roles if (count := self._count(role, sent, capacity))}
         for role, count in others.items():
             if self.traits.roles[role].needs_worker and trainers < 2:
@@ -231,9 +232,13 @@ class Composer:
         recipe = self.roles.get(role)
         if recipe is None:
             return 0
-        bounds = (capacity, recipe.max_instances, self.traits.roles[role].at_most)
-        most = min(bound for bound in bounds if bound is not None)
-        return _number(sent, instances_parameter(role), default=recipe.instances, minimum=0, maximum=most)
+        most, reason = _least(
+            (capacity, _CAPACITY),
+            (recipe.max_instances, f"the algorithm's roles.{role}.max_instances"),
+            (self.traits.roles[role].at_most, f"framework {self.framework}"),
+        )
+        name = instances_parameter(role)
+        return _number(sent, name, default=recipe.instances, minimum=0, maximum=most, reason=reason)
 
     def _in_order(self, trainers: int, others: Mapping[str, int]) -> dict[str, int]:
         leading = next((role for role in others if self.traits.roles[role].takes_rank_0), None)
@@ -256,7 +261,14 @@ class Composer:
         return Elastic(min_instances=least, max_restarts=self.elastic.max_restarts)
 
 
-def _number(sent: Mapping[str, str], name: str, *, default: int, minimum: int, maximum: int) -> int:
+def _least(*bounds: tuple[int | None, str]) -> tuple[int, str]:
+    """Return the smallest of the bounds that are set, with its name."""
+    return min((bound, name) for bound, name in bounds if bound is not None)
+
+
+def _number(
+    sent: Mapping[str, str], name: str, *, default: int, minimum: int, maximum: int, reason: str = ""
+) -> int:
     text = sent.get(name, str(default))
-    Parameter(type="int", minimum=minimum, maximum=maximum).check(f"parameters.{name}", text)
+    Parameter(type="int", minimum=minimum, maximum=maximum).check(f"parameters.{name}", text, reason)
     return int(text)

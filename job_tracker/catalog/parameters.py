@@ -57,8 +57,11 @@ class Parameter(Config):
                 raise ValueError(str(error)) from error
         return self
 
-    def check(self, field: str, value: str) -> None:
-        """Raise InvalidField for `field` if the value is not allowed."""
+    def check(self, field: str, value: str, reason: str = "") -> None:
+        """Raise InvalidField for `field` if the value is not allowed.
+
+        `reason` names the bound that the maximum is taken from, for the message.
+        """
         if len(value) > _MAX_VALUE_LENGTH:
             raise InvalidField(
                 field, f"the value has {len(value)} characters; at most {_MAX_VALUE_LENGTH} are allowed"
@@ -71,7 +74,7 @@ class Parameter(Config):
             allowed = printable(", ".join(self.choices))
             raise InvalidField(field, f"{quoted(value)} is not allowed; allowed: {allowed}")
         if not self._is_of_type(value):
-            raise InvalidField(field, f"{quoted(value)} is not {self._allowed()}")
+            raise InvalidField(field, f"{quoted(value)} is not {self._allowed(reason)}")
 
     def _is_of_type(self, value: str) -> bool:
         match self.type:
@@ -92,7 +95,7 @@ class Parameter(Config):
             and (self.exclusive_minimum is None or number > self.exclusive_minimum)
         )
 
-    def _allowed(self) -> str:
+    def _allowed(self, reason: str) -> str:
         kind = {"int": "a whole number", "float": "a number", "bool": "true, false, 1 or 0", "str": "text"}
         bounds = [
             f"{word} {bound:.15g}"
@@ -103,7 +106,8 @@ class Parameter(Config):
             )
             if bound is not None
         ]
-        return " ".join([kind[self.type], " and ".join(bounds)]).rstrip()
+        because = f" ({reason})" if reason else ""
+        return " ".join([kind[self.type], " and ".join(bounds)]).rstrip() + because
 
 
 def _finite(text: str) -> float | None:

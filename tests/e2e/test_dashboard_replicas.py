@@ -11,7 +11,7 @@ from playwright.async_api import expect
 
 from tests.support.access import RedisOpener
 from tests.support.api_service import serve
-from tests.support.browsers import chromium
+from tests.support.browsers import chromium, new_page
 from tests.support.redis_server import server_or_skip
 from tests.support.web_site import Site, Visit, visit
 
@@ -69,9 +69,7 @@ async def test_a_list_goes_on_at_another_replica(visit: Visit, opener: RedisOpen
     first, second = await visit(opener), await visit(opener)
     await second.service.train(name="first")
     async with Balancer([first, second]).serving() as balancer, chromium() as browser:
-        page = await browser.new_page(base_url=balancer.url)
-        page.set_default_timeout(60_000)
-        expect.set_options(timeout=60_000)
+        page = await new_page(browser, balancer.url)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
         await page.goto("/jobs")

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.support.cluster import ON_CI
+from tests.support.server import PATIENCE
 
 _ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
@@ -24,3 +25,12 @@ async def chromium() -> AsyncIterator[Browser]:
         await playwright.chromium.launch(executable_path=path, args=_ARGUMENTS) as browser,
     ):
         yield browser
+
+
+async def new_page(browser: Browser, url: str) -> Page:
+    """Open a page for addresses below `url`. Its calls and expectations wait for PATIENCE."""
+    milliseconds = 1000 * PATIENCE
+    page = await browser.new_page(base_url=url)
+    page.set_default_timeout(milliseconds)
+    expect.set_options(timeout=milliseconds)
+    return page

@@ -166,14 +166,17 @@ async def test_an_invalid_number_of_instances_is_refused(untracked: Service) -> 
         details = await untracked.refuses(untracked.train({"PARALLEL_INSTANCES": value}), INVALID)
         assert details == (
             f"parameters.PARALLEL_INSTANCES: {value!r} is not a whole number of at least 1 "
-            f"and of at most {CAPACITY}"
+            f"and of at most {CAPACITY} (the service's capacity)"
         )
 
 
 async def test_too_many_instances_are_refused(untracked: Service) -> None:
     for algorithm, value, most in (
-        *(("program", value, CAPACITY) for value in ("9", "9" * 18, "9" * 19, "9" * 4000)),
-        ("strict", "3", 2),
+        *(
+            ("program", value, f"{CAPACITY} (the service's capacity)")
+            for value in ("9", "9" * 18, "9" * 19, "9" * 4000)
+        ),
+        ("strict", "3", "2 (the algorithm's max_instances)"),
     ):
         call = untracked.train({"PARALLEL_INSTANCES": value}, algorithm=algorithm)
         assert await untracked.refuses(call, INVALID) == (
