@@ -45,7 +45,9 @@ def check_jobs(
         )
         name = f"{plan.name} (job {job.job_id})"
         if not as_planned and not is_excused:
-            yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
+            details = [move.diagnosis.detail for move in job.moves if move.diagnosis.detail]
+            ended = pb.TrainingStatus.Name(job.status)
+            yield f"{name} ended as {ended} after {failures}: {job.message}; {details}"
         # A cancel that comes when the master has just succeeded stops the workers.
         stopped = {pb.RANK_PHASE_STOPPED} if pb.cancelled in plan.ends else set()
         if job.status == pb.succeed and {rank.phase for rank in job.ranks} - stopped != {

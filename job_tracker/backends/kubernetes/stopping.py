@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -213,14 +214,17 @@ class Stopper:
 
         A silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have
         ended. The node is asked once more at the end, for at most _REST_SECONDS, but not in between: a
-        thousand groups may be stopped at once.
+        thousand groups may be stopped at once. A rank that starts during the stop is asked for its log, too.
         """
-        pods = {rank: pod for rank, pod in group.living.items() if has_started(pod)}
-        started = {rank: has_ended(pod) for rank, pod in pods.items()}
-        kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
-        seconds = _ENDED_LOG_SECONDS if all(started.values()) else _LOG_SECONDS
-        await within(seconds, list(kept.values()))
-        if lost := [rank for rank, is_over in started.items() if is_over and kept[rank].cancelled()]:
+        pods: dict[int, Manifest] = {}
+        kept: dict[int, asyncio.Task[bool]] = {}
+        began, seconds = time.monotonic(), 0.0
+        while new := _started(group, besides=kept):
+            pods |= new
+            kept |= {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in new}
+            seconds = _ENDED_LOG_SECONDS if all(map(has_ended, pods.values())) else _LOG_SECONDS
+            await within(max(_REST_SECONDS, began + seconds - time.monotonic()), list(kept.values()))
+        if lost := [rank for rank, pod in pods.items() if has_ended(pod) and kept[rank].cancelled()]:
             log.warning(
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
@@ -230,15 +234,18 @@ class Stopper:
             await self._ask_for(unsaved[0])
         # This includes evicted pods: such a pod may print during its grace period.
         living = group.living
-        going_on = [rank for rank in started if is_running(living.get(rank, {}))]
+        going_on = [rank for rank in pods if is_running(living.get(rank, {}))]
         read = [rank for rank in going_on if is_saved(kept[rank])]
         rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
         try:
             await asyncio.sleep(0)  # send the log requests before the deletions
             yield
+            late = _started(group, besides=kept)
             unread = [rank for rank in going_on if rank not in read and rank in group.living]
-            rest += [asyncio.create_task(self._logs.keep(group, rank, again=False)) for rank in unread]
-            await within(_REST_SECONDS, rest)
+            rest += [
+                asyncio.create_task(self._logs.keep(group, rank, again=False)) for rank in (*unread, *late)
+            ]
+            await within(_LOG_SECONDS if late else _REST_SECONDS, rest)
         finally:
             await within(0, rest)
 
@@ -292,6 +299,11 @@ class Stopper:
                 else "finalizers or an admission controller block their removal"
             )
             raise BackendUnavailable(f"pods {names} are deleted but still exist: {why}")
+
+
+def _started(group: PodGroup, *, besides: Container[int]) -> dict[int, Manifest]:
+    """Return the pods that exist and have started, by rank, without those of the ranks in `besides`."""
+    return {rank: pod for rank, pod in group.living.items() if rank not in besides and has_started(pod)}
 
 
 def _is_gone(group: PodGroup) -> bool:
