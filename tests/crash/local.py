@@ -170,7 +170,7 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
     """Yield processes, files and ports that should be gone."""
     for process in psutil.process_iter():
         try:
-            if process.environ().get("HOME", "").startswith(str(world.folder)):
+            if process.environ().get("HOME", "").startswith(f"{world.folder}{os.sep}"):
                 yield f"a process is left: {process}"
         except psutil.Error:
             continue
