@@ -87,10 +87,10 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     run.
     """
     os.chdir(folder)
-    if not _lock():
-        return None  # another supervisor runs this rank
-    if os.path.exists("exit.json") or os.path.exists("../stop.json"):
-        return None  # the rank has ended already, or its group is stopping
+    if reason := _obstacle():
+        # If the service expects that the rank runs, the job's failure quotes this.
+        os.write(2, f"{os.path.basename(folder)} is not started: {reason}\n".encode())
+        return None
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     # Orphaned descendants become children of this process, so that a double fork cannot escape.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -262,6 +262,15 @@ def _signal_descendants(number: int) -> None:
                 os.kill(pid, number)
             except OSError:
                 pass  # the process is gone
+
+
+def _obstacle() -> str:
+    """Take the lock, and return why the rank must not run; "" if it may run."""
+    if not _lock():
+        return "another supervisor runs it"
+    if os.path.exists("exit.json"):
+        return "it has ended already (exit.json)"
+    return "its group is being stopped (stop.json)" if os.path.exists("../stop.json") else ""
 
 
 def _lock() -> bool:

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from job_tracker.backends.process import supervisor
 
 
@@ -26,3 +28,29 @@ def test_a_rank_starts_although_a_slow_check_holds_its_lock(tmp_path: Path) -> N
     os.close(ready)
     assert status == 0
     assert json.loads((rank / "exit.json").read_text())["code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("0/exit.json", "it has ended already (exit.json)"),
+        ("stop.json", "its group is being stopped (stop.json)"),
+    ],
+)
+def test_a_supervisor_says_why_it_does_not_start_its_rank(tmp_path: Path, record: str, reason: str) -> None:
+    rank = tmp_path / "0"
+    rank.mkdir()
+    (tmp_path / record).write_text("{}")
+    said = tmp_path / "said"
+    ready, ready_in = os.pipe()
+    argv = [sys.executable, "-I", "-S", supervisor.__file__, str(rank)]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, ready_in, 3),
+        (os.POSIX_SPAWN_OPEN, 2, str(said), os.O_WRONLY | os.O_CREAT, 0o600),
+    ]
+    pid = os.posix_spawn(argv[0], argv, {}, file_actions=actions)
+    for descriptor in (ready_in, ready):
+        os.close(descriptor)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert said.read_text() == f"0 is not started: {reason}\n"
+    assert not (rank / "process.json").exists()
