@@ -124,9 +124,8 @@ async def opened(browser: Browser, site: Site) -> AsyncIterator[Page]:
     assert watched.problems == []
 
 
-@pytest.mark.timeout(
-    1200
-)  # Chromium takes 20 s of CPU; beside another run of all tests, up to 50 times as long
+# Chromium takes 20 s of CPU; beside another run of all tests, up to 50 times as long.
+@pytest.mark.timeout(1200)
 async def test_the_dashboard_works_in_a_browser(site: Site, shared: Site, browser: Browser) -> None:
     async with opened(browser, site) as page:
         found = []

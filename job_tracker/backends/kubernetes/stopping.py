@@ -214,7 +214,8 @@ class Stopper:
 
         A silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have
         ended. The node is asked once more at the end, for at most _REST_SECONDS, but not in between: a
-        thousand groups may be stopped at once. A rank that starts during the stop is asked for its log, too.
+        thousand groups may be stopped at once. The node is also asked for the logs of ranks that start during
+        the stop, before the deletions for at least _REST_SECONDS, and afterwards for at most _LOG_SECONDS.
         """
         pods: dict[int, Manifest] = {}
         kept: dict[int, asyncio.Task[bool]] = {}
