@@ -33,6 +33,7 @@ _TAIL_BYTES = 4096
 _START_SECONDS = 30.0
 _RECORD_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
+_PF_EXITING = 0x4  # include/linux/sched.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class RankProcess:
         """True if the rank has ended or was given up, and no record shows its outcome."""
         self._errors = group.supervisors_log
         self._on_end = on_end
+        self._spawned = 0
+        """The pid of a supervisor that this object has started and not reaped yet; 0 if there is none."""
         self._pidfd: int | None = None
         self._ending: asyncio.Task[None] | None = None
         self._end: RankObservation | None = None
@@ -122,6 +125,7 @@ class RankProcess:
         """If the rank was never started, count it as ended. The order to stop prevents a later start."""
         await self._follow()
         if self.is_pending:
+            self._reap()
             self._end = RankObservation(self._status(Phase.STOPPED))
             self.left_no_record = True
             self.ended.set()
@@ -180,10 +184,15 @@ class RankProcess:
         may soon reuse both numbers.
         """
         self._stop_following()
-        if pid:
-            with suppress(ChildProcessError):  # an earlier service started it, so it is not our child
-                os.waitpid(pid, os.WNOHANG)
+        self._spawned = pid
+        self._reap()
         self._ending = self._finishing(session)
+
+    def _reap(self) -> None:
+        if self._spawned:
+            with suppress(ChildProcessError):  # an earlier service started it, so it is not our child
+                os.waitpid(self._spawned, os.WNOHANG)
+            self._spawned = 0
 
     def _finishing(self, session: int | None) -> asyncio.Task[None]:
         return background(self._finish(session), f"the end of {self.folder.path.name}")
@@ -204,6 +213,7 @@ class RankProcess:
                 message = "%s: the end of the rank cannot be read yet; trying again: %s"
                 log.warning(message, self.folder.path, error, exc_info=None if is_passing else error)
                 await asyncio.sleep(_RETRY_SECONDS)
+        self._reap()
         if self._end is not None:
             self.ended.set()
             self._on_end()
@@ -238,11 +248,12 @@ class RankProcess:
         ready, ready_in = os.pipe()
         try:
             try:
-                is_first = await asyncio.to_thread(_spawn_first, self.folder, ready_in, self._errors)
+                spawned = await asyncio.to_thread(_spawn_first, self.folder, ready_in, self._errors)
             finally:
                 os.close(ready_in)
-            if not is_first:
+            if not spawned:
                 return
+            self._spawned = spawned
             async with asyncio.timeout(_START_SECONDS):
                 answer = await _answer(ready)
         except TimeoutError as error:
@@ -294,37 +305,53 @@ def _find(folder: RankFolder) -> _Found:
 
 
 def _supervises(pid: int, folder: Path) -> bool:
-    """Return whether the process was started as the supervisor of the rank with this folder."""
+    """Return whether the process was started as the supervisor of the rank with this folder, or is exiting.
+
+    An exiting process has lost its arguments, but may still hold the lock of its rank for a moment.
+    """
     try:
-        *_, script, argument, _ = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
+    if not arguments:
+        return _is_exiting(pid)
+    *_, script, argument, _ = (b"", b"", *arguments.split(b"\0"))
     return script.endswith(b"/supervisor.py") and argument == os.fsencode(folder)
 
 
 def _is_parent(pid: int, child: int) -> bool:
+    status = _status(child)
+    return bool(status) and int(status[1]) == pid
+
+
+def _is_exiting(pid: int) -> bool:
+    status = _status(pid)
+    return bool(status) and bool(int(status[6]) & _PF_EXITING)
+
+
+def _status(pid: int) -> list[bytes]:
+    """Return the state of a process and the fields after it, as in proc(5); [] if there is no process."""
     try:
-        # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
-        stat = Path(f"/proc/{child}/stat").read_bytes().rpartition(b")")[2].split()
+        # "pid (name) state ppid …". The name may contain any character, even ")".
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    return int(stat[1]) == pid
+        return []
 
 
-def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> bool:
-    """Start the supervisor of a rank unless one was started before. Return whether it was started."""
-    if folder.was_started():
-        return False
-    spawn_supervisor(folder, ready, errors)
-    return True
+def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> int:
+    """Start the supervisor of a rank and return its pid; 0 if one was started before."""
+    return 0 if folder.was_started() else spawn_supervisor(folder, ready, errors)
 
 
-def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> None:
-    """Start the supervisor of a rank whose folder is prepared. `ready` is the pipe for its answer."""
+def spawn_supervisor(folder: RankFolder, ready: int, errors: Place) -> int:
+    """Start the supervisor of a rank whose folder is prepared, and return its pid.
+
+    `ready` is the pipe for its answer.
+    """
     # posix_spawn neither copies the service's memory nor passes on other descriptors.
     output = errors.append()
     try:
-        os.posix_spawn(
+        return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder.path)],
             {},

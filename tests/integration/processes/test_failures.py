@@ -185,10 +185,10 @@ async def test_a_partly_failed_launch_has_a_diagnosis_and_its_stop_can_be_repeat
     backend = world.open()
     spawn, denied = rank_module.spawn_supervisor, OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    def spawn_one(folder: RankFolder, *others: Any) -> None:
+    def spawn_one(folder: RankFolder, *others: Any) -> int:
         if not folder.path.name.endswith("master"):
             raise denied
-        spawn(folder, *others)
+        return spawn(folder, *others)
 
     monkeypatch.setattr(rank_module, "spawn_supervisor", spawn_one)
     with pytest.raises(LaunchFailed) as raised:
