@@ -2,10 +2,12 @@
 
 import errno
 
+DISK_FULL = "the disk is full; free some space"
+
 _REMEDIES = {
     errno.EMFILE: "the service has no file descriptors left; raise its limit (ulimit -n, LimitNOFILE)",
     errno.ENFILE: "this machine has no file descriptors left; raise fs.file-max, or end other programs",
-    errno.ENOSPC: "the disk is full; free some space",
+    errno.ENOSPC: DISK_FULL,
     errno.EDQUOT: "the disk quota is used up; free some space, or raise the quota",
     errno.EAGAIN: "the limit of processes is reached; raise it (ulimit -u, TasksMax), or end some processes",
     errno.ENOMEM: "this machine has no memory left; end other programs, or lower scheduling.capacity",

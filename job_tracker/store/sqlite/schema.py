@@ -1,10 +1,12 @@
 """The tables, the migration of files of earlier versions, and checks before a file is used."""
 
+import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from job_tracker.common import local_faults
 from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import files, mark
 from job_tracker.store.sqlite.mark import Marker
@@ -12,6 +14,8 @@ from job_tracker.store.sqlite.migrations import MIGRATIONS
 
 # "TRNG", which marks a file as a job store (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
+_FULL = 1 << 20
+"""With less free space than this, in bytes, a disk counts as full."""
 
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
@@ -63,9 +67,19 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
         return connection, marker
     except (sqlite3.DatabaseError, OSError) as error:
         raise StoreRefused(
-            f"{path}: cannot be used as the job store ({error}). Nothing in it was changed. "
-            "Restore it from a backup, or move it away to start with an empty store."
+            f"{path}: cannot be used as the job store ({error}). Its jobs were not changed. "
+            f"{_advice(path, error)}"
         ) from error
+
+
+def _advice(path: Path, error: Exception) -> str:
+    """Return what to do after an error that prevents the use of a file."""
+    remedy = local_faults.remedy_of(error) if isinstance(error, OSError) else None
+    if remedy is None and shutil.disk_usage(path.parent).free < _FULL:
+        remedy = local_faults.DISK_FULL  # SQLite may call it an I/O error
+    if remedy is None:
+        return "Restore it from a backup, or move it away to start with an empty store."
+    return f"This can pass: {remedy}; then start the service again."
 
 
 def refuse_what_is_not_ours(path: Path) -> None:

@@ -1,6 +1,10 @@
 """Files that the SQLite store refuses and does not change."""
 
+import os
+import shutil
 import sqlite3
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +54,34 @@ async def test_a_damaged_file_is_refused(file: Path, where: int) -> None:
     content = bytearray(file.read_bytes())
     content[where : where + 200] = b"\xff" * 200
     file.write_bytes(content)
-    assert "Nothing in it was changed" in await refused(file)
+    said = await refused(file)
+    assert "Its jobs were not changed" in said
+    assert "Restore it from a backup" in said
+
+
+async def test_a_file_on_a_full_disk_is_refused_with_the_advice_to_free_space(
+    file: Path, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(disk)], check=True)
+    try:
+        for beside in tmp_path.glob("jobs.db*"):
+            shutil.copy(beside, disk)
+        with (disk / "fill").open("wb", buffering=0) as fill, suppress(OSError):
+            while True:
+                fill.write(bytes(4096))
+        said = await refused(disk / "jobs.db")
+        assert "This can pass: the disk is full; free some space; then start the service again" in said
+        assert "backup" not in said
+        (disk / "fill").unlink()
+        store = await SqliteStore.open(disk / "jobs.db")
+        assert (await store.get(1)).id == 1
+        await store.close()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
