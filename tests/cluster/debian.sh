@@ -181,9 +181,15 @@ debian_fault() { # debian_fault ACTION PART [PERCENT|off]
             ;;
         stop) stop_daemon "$NAME" "$2" 3 ;;
         kill) stop_daemon "$NAME" "$2" 0 ;;
-        pause | cont)
+        pause)
             pid=$(pid_of "$NAME" "$2") || die "$2 is not running"
-            kill -"$(sed 's/pause/STOP/; s/cont/CONT/' <<<"$1")" "$pid"
+            kill -STOP "$pid"
+            # Until the thread that gets the signal runs, the other threads go on, and may still answer.
+            while cat "/proc/$pid/task/"*/stat 2>/dev/null | grep -qv ') [TtZX] '; do sleep 0.01; done
+            ;;
+        cont)
+            pid=$(pid_of "$NAME" "$2") || die "$2 is not running"
+            kill -CONT "$pid"
             ;;
         slow)
             if [ "$3" = off ]; then

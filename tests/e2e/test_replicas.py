@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.frozen import freeze
 from tests.support.redis_server import RedisServer
 from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
@@ -200,7 +201,7 @@ def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, h
         for job in running:
             reaches(client, job, pb.running)
         assert paused.process is not None
-        paused.process.send_signal(signal.SIGSTOP)
+        freeze(paused.process.pid)
         replicas.leader(within=5, other_than=paused)
         client.cancel(running[0])  # makes the knowledge of the paused leader obsolete
         assert client.wait(waiting[-1]).status == pb.succeed

@@ -2,7 +2,6 @@
 
 import asyncio
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as reporter_pb
 
+from tests.support.frozen import freeze
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 from training_service.api.connections import connection_options
@@ -175,7 +175,7 @@ async def test_a_peer_that_disappears_silently_is_detected(serve: Serve) -> None
     client = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert client.stdout
     assert await client.stdout.readline() == b"watching\n"
-    client.send_signal(signal.SIGSTOP)  # its kernel still acknowledges, like a proxy in front of a lost peer
+    freeze(client.pid)  # its kernel still acknowledges, like a proxy in front of a lost peer
     try:
         async with asyncio.timeout(20):
             await served.servicer.left.wait()

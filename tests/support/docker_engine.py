@@ -16,6 +16,7 @@ from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
 from tests.support.cluster import PROGRAM_IMAGE
+from tests.support.frozen import freeze
 
 _SCRIPTS: Final = Path(__file__).parents[1] / "cluster"
 _ENVIRONMENT: Final = dict(os.environ)
@@ -84,7 +85,7 @@ class DockerEngine:
         """Freeze the engine during the block. It must be ours."""
         assert self.is_ours
         pid = int(Path(self.url.removeprefix("unix://")).with_name("docker.pid").read_text())
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         try:
             yield
         finally:

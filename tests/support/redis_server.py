@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.support.frozen import freeze
 from tests.support.ports import free_port
 
 MISSING = (
@@ -93,7 +94,7 @@ class RedisServer:
     def pause(self) -> None:
         """Make the server stop answering, but keep its connections open."""
         assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process.pid)
 
     def resume(self) -> None:
         """Let the server answer again after `pause`."""

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from job_tracker.domain.errors import BackendUnavailable, NotPossible
 from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 from job_tracker.tracking.inspecting import command, found_in, inspect_by, processes_of
+from tests.support.frozen import freeze
 
 GROUP = GroupRef("a-1", 1, 1)
 KIT = str(Path(__file__).parents[3] / "trainer_images")
@@ -88,7 +88,7 @@ async def test_a_process_with_thousands_of_threads_whose_lock_is_held_gives_its_
 
 async def test_a_stopped_process_is_read(started: list[subprocess.Popen[str]]) -> None:
     process = start(started, 2)
-    process.send_signal(signal.SIGSTOP)
+    freeze(process.pid)
     one = await seen(process)
     assert one.is_stopped
     assert "is stopped by a signal (state T)" in one.standing
