@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.crash.forkserver import ForkServer, Order
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
-from tests.support.server import PATIENCE
 from training_service.client import TrainingClient
 from training_service.client.errors import DeadlineExceeded, Unavailable
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.crash.kept import KeptService, Stuck
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient, WaitTimedOut
 from training_service.client.watching import has_ended

@@ -18,7 +18,7 @@ from tests.crash.forkserver import ForkServer
 from tests.crash.kept import KeptService
 from tests.crash.scenario import FAILING, play
 from tests.crash.world import World
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 
 LANES = 4
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.server import PATIENCE, Server
+from tests.support.patience import PATIENCE
+from tests.support.server import Server
 from training_service.client import AsyncTrainingClient, NotAllowed, NotFound, TrainingClient
 from training_service.client.cli import app
 
@@ -175,7 +176,7 @@ async def test_the_clients_read_their_token_again_for_each_call(
             client.submit("program", "1", "v1")
         file.write_text(operator("--project", "vision", "token", "create", "ci", "--role", "admin"))
         job = client.submit("program", "1", "v1")
-        assert client.wait(job, timeout=30).submitted_by == "vision/ci"
+        assert client.wait(job, timeout=PATIENCE).submitted_by == "vision/ci"
         assert [each.name for each in client.access.tokens("vision")] == ["ci", "ci"]
     async with AsyncTrainingClient(service.address, token_file=file) as another:
         assert (await another.access.whoami()).default_project == "vision"

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from benchmarks import idle, two_projects
 from benchmarks.support import processes_in
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 
 _HOLDING = """
 import signal

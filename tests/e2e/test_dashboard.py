@@ -17,8 +17,8 @@ from playwright.async_api import Browser, Page, expect
 from tests.support.access import RedisOpener
 from tests.support.api_service import serve
 from tests.support.browsers import chromium, new_page
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import server_or_skip
-from tests.support.server import PATIENCE
 from tests.support.web_site import Site, Visit, visit
 from training_service._generated import training_service_pb2 as pb
 

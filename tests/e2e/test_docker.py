@@ -11,7 +11,8 @@ import pytest
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.docker_engine import DockerEngine
 from tests.support.parameters import declared
-from tests.support.server import PATIENCE, Server
+from tests.support.patience import PATIENCE
+from tests.support.server import Server
 from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
@@ -78,7 +79,7 @@ def test_a_job_of_three_has_names_ranks_and_logs_and_leaves_nothing(
         for rank in range(3):
             assert next(iter(client.logs(job, rank=rank, follow=True))).text == "up\n"
         client.cancel(job)
-        ended = client.wait(job, timeout=30)
+        ended = client.wait(job, timeout=PATIENCE)
         assert ended.status == pb.cancelled
         assert [rank.phase for rank in ended.ranks] == [pb.RANK_PHASE_STOPPED] * 3
         assert [printed(client, job, rank) for rank in range(3)] == ["up\n"] * 3
@@ -98,7 +99,7 @@ def test_a_killed_service_adopts_its_group_after_a_restart(
         assert next(iter(client.logs(job, rank=1, follow=True))).text == "up\n"
         assert {each["Id"] for each in docker_engine.inspect(*GROUP[1:])} == before
         client.cancel(job)
-        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.wait(job, timeout=PATIENCE).status == pb.cancelled
     assert docker_engine.left(INSTANCE) == []
 
 
@@ -117,7 +118,7 @@ def test_a_service_killed_during_a_launch_continues_it(
         for rank in range(3):
             assert next(iter(client.logs(job, rank=rank, follow=True))).text == "up\n"
         client.cancel(job)
-        assert client.wait(job, timeout=30).status == pb.cancelled
+        assert client.wait(job, timeout=PATIENCE).status == pb.cancelled
         assert [printed(client, job, rank) for rank in range(3)] == ["up\n"] * 3, "it ran twice"
     assert docker_engine.left(INSTANCE) == []
 
@@ -132,7 +133,7 @@ def test_a_group_that_loses_a_container_is_relaunched(service: Server, docker_en
         categories = [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")]
         assert categories == ["container_removed"]
         client.cancel(job)
-        assert client.wait(job, timeout=30).attempt == 2
+        assert client.wait(job, timeout=PATIENCE).attempt == 2
     assert docker_engine.left(INSTANCE) == []
 
 

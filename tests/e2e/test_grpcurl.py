@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.patience import PATIENCE
+
 if TYPE_CHECKING:
     from tests.support.server import Server
 else:
@@ -24,7 +26,7 @@ def grpcurl(address: str, method: str, request: dict[str, Any]) -> subprocess.Co
         address,
         f"training.TrainingService/{method}",
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_a_job_is_submitted_and_followed_as_in_the_book(server: Server) -> None:
@@ -38,7 +40,7 @@ def test_a_job_is_submitted_and_followed_as_in_the_book(server: Server) -> None:
         }
         sent = grpcurl(server.address, "Train", {"metadata": metadata})
         assert json.loads(sent.stdout) == {"job_id": 1}
-        client.wait(1, timeout=30)
+        client.wait(1, timeout=PATIENCE)
         status = json.loads(grpcurl(server.address, "GetTrainingStatus", {"job_id": 1}).stdout)
         assert (status["status"], status["job_id"]) == ("succeed", 1)
         assert status["metadata"] == {**metadata, "output_model_name": "test1"}

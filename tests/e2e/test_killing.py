@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
 

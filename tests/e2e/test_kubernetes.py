@@ -14,7 +14,8 @@ import yaml
 from tests.support import accounts
 from tests.support.cluster import Cluster
 from tests.support.parameters import declared
-from tests.support.server import PATIENCE, Server, refusal
+from tests.support.patience import PATIENCE
+from tests.support.server import Server, refusal
 from tests.support.watching import all_run, comes, printed
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient

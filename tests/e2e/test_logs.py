@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -76,7 +76,7 @@ def test_a_log_is_read_from_storage_when_the_files_of_the_machine_are_gone(serve
     configured(server)
     with server.start() as client:
         job = counting(client)
-        assert client.wait(job, timeout=40).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
     server.end(signal.SIGTERM)
     shutil.rmtree(server.folder / "groups")
     with server.start() as client:

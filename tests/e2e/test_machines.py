@@ -15,7 +15,8 @@ from job_tracker.backends.kubernetes.quantities import offered, requested
 from tests.support import accounts
 from tests.support.cluster import Cluster
 from tests.support.parameters import declared
-from tests.support.server import PATIENCE, Server, refusal
+from tests.support.patience import PATIENCE
+from tests.support.server import Server, refusal
 from tests.support.watching import all_run, comes
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient

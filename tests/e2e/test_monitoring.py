@@ -13,7 +13,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.domain.job import JobState
-from tests.support.server import PATIENCE, Server
+from tests.support.patience import PATIENCE
+from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
@@ -39,7 +40,7 @@ def scraped(server: Server) -> str:
         for line in lines_of(server)
         if line["message"].startswith("metrics at ")
     ]
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return str(answer.read().decode())
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.prometheus import program
-from tests.support.server import PATIENCE, Server
+from tests.support.server import Server
 from training_service.client import TrainingClient
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
@@ -68,7 +69,7 @@ def prometheus(server: Server, tmp_path: Path) -> Iterator[Prometheus]:
     made = Prometheus(tmp_path, address)
     yield made
     made.process.terminate()
-    made.process.wait(timeout=20)
+    made.process.wait(timeout=PATIENCE)
 
 
 def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
 from tests.support.watching import comes
 from training_service._generated import training_service_pb2 as pb
@@ -79,7 +80,7 @@ def test_an_unusable_store_is_named_in_one_line_without_its_password(
         [program, "serve", "--data-dir", str(tmp_path), "--address", "127.0.0.1:0"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )
     assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1), shown.stderr
     assert message in shown.stderr

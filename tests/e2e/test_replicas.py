@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.frozen import freeze
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
-from tests.support.server import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import TrainingServiceError
@@ -49,13 +49,13 @@ class Replicas:
             server.start(*arguments).close()
             self.servers.append(server)
             if number == 0:
-                self.leader(within=5)
+                self.leader()
 
     def client(self, *servers: Server, **options: Any) -> TrainingClient:
         """Return a client of these replicas, or of all."""
         return TrainingClient(",".join(each.address for each in servers or self.servers), **options)
 
-    def leader(self, *, within: float, other_than: Server | None = None) -> Server:
+    def leader(self, *, within: float = PATIENCE, other_than: Server | None = None) -> Server:
         """Wait until Redis names a leader, and return this replica."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def test_another_leads_within_ten_seconds_of_a_kill(replicas: Replicas) -> None:
         reaches(client, running, pb.running)
         killed_at = time.monotonic()
         first.end(signal.SIGKILL)
-        assert replicas.leader(within=10, other_than=first) is second
+        assert replicas.leader(other_than=first) is second
         client.cancel(running)
         assert client.wait(running).status == pb.cancelled
         assert time.monotonic() - killed_at < 10
@@ -162,12 +162,12 @@ def test_the_last_of_three_leads_when_two_are_killed(replicas: Replicas, hasty: 
         reaches(client, job, pb.running)
         before = last.rank(job, 0)
         for _ in range(2):
-            victim = replicas.leader(within=5)
+            victim = replicas.leader()
             if victim is last:
                 victim = next(each for each in replicas.servers if each.process and each is not last)
             victim.end(signal.SIGKILL)
             victim.process = None
-        assert replicas.leader(within=5) is last
+        assert replicas.leader() is last
         assert client.status(job).status == pb.running
         assert last.rank(job, 0) == before
         client.cancel(job)
@@ -183,7 +183,7 @@ def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None
         before = second.rank(job, 0)
         assert first.process is not None
         first.process.send_signal(signal.SIGTERM)
-        assert replicas.leader(within=3, other_than=first) is second
+        assert replicas.leader(other_than=first) is second
         assert first.process.wait(10) == 0
         assert second.rank(job, 0) == before
         client.cancel(job)
@@ -202,13 +202,13 @@ def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, h
             reaches(client, job, pb.running)
         assert paused.process is not None
         freeze(paused.process.pid)
-        replicas.leader(within=5, other_than=paused)
+        replicas.leader(other_than=paused)
         client.cancel(running[0])  # makes the knowledge of the paused leader obsolete
         assert client.wait(waiting[-1]).status == pb.succeed
         paused.process.send_signal(signal.SIGCONT)
         late = submit(client, RECORD=record)
         assert client.wait(late).status == pb.succeed
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while "lost leadership" not in paused.log.read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert "lost leadership" in paused.log.read_text()
@@ -234,7 +234,7 @@ def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, ha
         redis.kill()
         time.sleep(2)  # twice the lease
         redis.start("--requirepass", "s3cret")
-        assert [client.wait(job, timeout=30).status for job in jobs] == [pb.succeed] * 6
+        assert [client.wait(job, timeout=PATIENCE).status for job in jobs] == [pb.succeed] * 6
     assert replicas.ran() == {(str(job), "1", "0", what): 1 for job in jobs for what in ("began", "ended")}
 
 

@@ -6,7 +6,8 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.server import PATIENCE, Server
+from tests.support.patience import PATIENCE
+from tests.support.server import Server
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated import training_service_pb2 as service_pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub

@@ -5,7 +5,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.parameters import declared
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
-from tests.support.server import PATIENCE, run_within
+from tests.support.server import run_within
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
@@ -141,7 +142,7 @@ def await_state(client: TrainingClient, job_id: int, state: int) -> None:
 def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: Restorable) -> None:
     with service.server.start() as client:
         done = service.submit(client)
-        client.wait(done, timeout=30)
+        client.wait(done, timeout=PATIENCE)
         running, ending, other = (service.submit(client, gate) for gate in ("last", "first", "first"))
         holder = service.submit(client, "first")
         for job in (running, ending, other, holder):
@@ -151,7 +152,7 @@ def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: R
         # All changes from here on are lost with the store.
         service.gate("first").touch()
         for job in (ending, other, holder, queued_to_end):
-            assert client.wait(job, timeout=30).status == pb.succeed
+            assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         unknown = service.submit(client, "never")
         for job in (queued, unknown):
             await_state(client, job, pb.running)
@@ -166,17 +167,17 @@ def test_jobs_continue_from_a_backup_with_the_groups_that_still_exist(service: R
     with service.server.start() as client:
         # Jobs that were queued at the backup, or ended after it, run again.
         for job in (ending, other, holder, queued_to_end):
-            assert client.wait(job, timeout=30).status == pb.succeed
+            assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         assert all(process.is_running() for process in survivors.values())
         service.gate("last").touch()
         for job in (running, queued):
-            assert client.wait(job, timeout=30).status == pb.succeed
-        stray.wait(timeout=30)
+            assert client.wait(job, timeout=PATIENCE).status == pb.succeed
+        stray.wait(timeout=PATIENCE)
         with pytest.raises(NotFound):
             client.status(unknown)
         new = service.submit(client)
         assert new > 100_000 > max(never_launched)
-        assert client.wait(new, timeout=30).status == pb.succeed
+        assert client.wait(new, timeout=PATIENCE).status == pb.succeed
         attempts = {job.job_id: job.attempt for job in client.list()}
     assert service.server.end(signal.SIGTERM) == 0
     # `done` did not run again, the survivors were adopted, and the others ran in another attempt. Only
@@ -218,7 +219,7 @@ def test_nothing_is_lost_or_doubled_at_any_time_of_the_backup(service: Restorabl
         listed = {job.job_id: job for job in client.list()}
         assert set(listed) == set(jobs)
         again = service.submit(client)
-        assert client.wait(again, timeout=30).status == pb.succeed
+        assert client.wait(again, timeout=PATIENCE).status == pb.succeed
         assert again > 100_000
     assert service.server.end(signal.SIGTERM) == 0
     runs = service.runs()
@@ -241,7 +242,7 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
         redis.ask("SAVE")
         snapshot = shutil.copy(redis.folder / "dump.rdb", service.folder)
         service.gate("first").touch()
-        assert client.wait(ending, timeout=30).status == pb.succeed
+        assert client.wait(ending, timeout=PATIENCE).status == pb.succeed
         unknown = service.submit(client, "never")
         await_state(client, unknown, pb.running)
     stray = service.server.rank(unknown, 0)
@@ -257,8 +258,8 @@ def test_a_redis_snapshot_is_restored_with_redis(service: Restorable, redis: Red
     with service.server.start() as client:
         service.gate("last").touch()
         for job in (running, ending):
-            assert client.wait(job, timeout=30).status == pb.succeed
-        stray.wait(timeout=30)
+            assert client.wait(job, timeout=PATIENCE).status == pb.succeed
+        stray.wait(timeout=PATIENCE)
         assert service.submit(client) > 100_000
         code, said = service.command("restore")
         assert (code, "stop all its replicas" in said) == (2, True), said
@@ -284,13 +285,13 @@ def test_a_restore_into_another_folder_is_refused_while_groups_run(service: Rest
     assert not (elsewhere / "jobs.db").exists()
     # Once they have ended, the job runs again in the new folder.
     service.gate("gate").touch()
-    rank.wait(timeout=20)
-    deadline = time.monotonic() + 20
+    rank.wait(timeout=PATIENCE)
+    deadline = time.monotonic() + PATIENCE
     while (found := service.command("restore", str(backup), data_dir=elsewhere))[0] == 2:
         assert time.monotonic() < deadline, found  # the supervisor ends right after its rank
     service.server.data_dir = elsewhere
     with service.server.start() as client:
-        assert client.wait(job, timeout=30).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         assert client.status(job).attempt == 2
     assert service.server.end(signal.SIGTERM) == 0
     assert service.attempts_of(job) == [1, 2]
@@ -299,10 +300,10 @@ def test_a_restore_into_another_folder_is_refused_while_groups_run(service: Rest
 def test_a_restore_over_an_existing_store_keeps_the_old_one(service: Restorable) -> None:
     with service.server.start() as client:
         first = service.submit(client)
-        client.wait(first, timeout=30)
+        client.wait(first, timeout=PATIENCE)
         backup = service.backed_up()
         second = service.submit(client)
-        client.wait(second, timeout=30)
+        client.wait(second, timeout=PATIENCE)
     service.server.end(signal.SIGKILL)  # leaves the write-ahead log
     assert "The previous store is in" in service.restored(backup)
     [aside] = service.server.data_dir.glob("jobs.db.replaced-*")
@@ -335,7 +336,7 @@ def test_an_invalid_backup_is_refused_and_changes_nothing(
 ) -> None:
     with service.server.start() as client:
         job = service.submit(client)
-        client.wait(job, timeout=30)
+        client.wait(job, timeout=PATIENCE)
     service.server.end(signal.SIGTERM)
     before = {file.name: file.read_bytes() for file in service.server.data_dir.glob("jobs.db*")}
     make(service.folder / "none.db")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server import PATIENCE, Server, trainctl
+from tests.support.patience import PATIENCE
+from tests.support.server import Server, trainctl
 
 TRAIN = """
 import os, sys

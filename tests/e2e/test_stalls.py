@@ -4,7 +4,7 @@ import signal
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ import grpc
 import pytest
 
 from tests.support.certificates import CLIENT_ONLY, DAY, LOCAL, Authority, Files, credentials, replace
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
-from tests.support.server import PATIENCE, Server, refusal, run
+from tests.support.server import Server, refusal, run
 from tests.support.trainers.forked_python import ForkedPython
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -91,7 +92,7 @@ def test_all_clients_submit_and_read_over_tls(secured: Secured) -> None:
     secured.serve()
     with secured.client() as client:
         job = client.submit("program", "1", "v1")
-        assert client.wait(job, timeout=30).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
 
     async def status() -> int:
         async with AsyncTrainingClient(secured.address, ca=secured.authority.file) as client:
@@ -252,7 +253,7 @@ def test_required_client_certificates_keep_everyone_else_out(secured: Secured) -
         client.status(1)
     with secured.client(valid) as client:
         job = client.submit("program", "1", "v1")
-        assert client.wait(job, timeout=30).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
     assert "callers need a client certificate" in secured.log.read_text()
 
 
@@ -325,7 +326,9 @@ def test_metrics_are_served_over_tls(secured: Secured) -> None:
     context = ssl.create_default_context(cafile=secured.ca)
     with (
         socket.create_connection(("127.0.0.1", port)),  # a silent connection holds up no other
-        urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context, timeout=20) as answer,
+        urllib.request.urlopen(
+            f"https://localhost:{port}/metrics", context=context, timeout=PATIENCE
+        ) as answer,
     ):
         text = answer.read().decode()
     assert 'training_service_certificate_expiry_timestamp_seconds{setting="server.tls.certificate"}' in text
@@ -388,5 +391,5 @@ def trainctl(*arguments: str, **environment: str) -> "subprocess.CompletedProces
         env={"PATH": os.environ["PATH"], **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
     )

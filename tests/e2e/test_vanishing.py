@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -39,7 +40,7 @@ class Submissions:
     def await_some(self, number: int = 50) -> None:
         """Wait until this number of further jobs is acknowledged."""
         for _ in range(number):
-            assert self._some.acquire(timeout=30), self.refusals
+            assert self._some.acquire(timeout=PATIENCE), self.refusals
 
     def end(self) -> list[int]:
         """Stop the threads, and return the acknowledged ids."""
@@ -116,7 +117,7 @@ def test_no_acknowledged_job_is_lost_silently(service: Server, data: Path, way: 
     stream.await_some()
     vanish(data)
     assert service.process is not None
-    code = service.process.wait(timeout=20)
+    code = service.process.wait(timeout=PATIENCE)
     acknowledged = stream.end()
     log = service.log.read_text()
     assert {code for code, _ in stream.refusals} == {grpc.StatusCode.UNAVAILABLE}
@@ -139,7 +140,7 @@ def test_an_idle_service_also_notices_the_loss(service: Server, data: Path) -> N
     service.start().close()
     shutil.rmtree(data)
     assert service.process is not None
-    assert service.process.wait(timeout=20) == CANNOT_SERVE
+    assert service.process.wait(timeout=PATIENCE) == CANNOT_SERVE
     assert "lost with jobs.db" in service.log.read_text().splitlines()[-1]
 
 
@@ -152,7 +153,7 @@ def test_a_second_service_in_the_same_folder_ends_the_first(
     second.data_dir = data
     with second.start() as client:
         assert service.process is not None
-        assert service.process.wait(timeout=20) == CANNOT_SERVE
+        assert service.process.wait(timeout=PATIENCE) == CANNOT_SERVE
         # The first service has not removed any file of the second.
         job = client.submit("program", "1", "v1", parameters=FOREVER)
     assert second.end(signal.SIGKILL) == -signal.SIGKILL

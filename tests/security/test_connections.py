@@ -18,6 +18,7 @@ from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as reporter_pb
 
 from tests.support.frozen import freeze
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 from training_service.api.connections import connection_options
@@ -206,7 +207,7 @@ class Service:
 
     def end(self) -> None:
         self.process.terminate()
-        assert self.process.wait(timeout=20) == 0
+        assert self.process.wait(timeout=PATIENCE) == 0
 
 
 @pytest.fixture
@@ -243,7 +244,7 @@ def test_three_hundred_silent_connections_leave_descriptors_for_jobs_and_are_clo
         for connection in connections:
             silent.enter_context(connection)
         job = client.submit("program", "1", "v1", instances=3)
-        assert client.wait(job, timeout=30).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         assert all(map(is_closed, connections))
         with TrainingClient(service.address) as other:
             assert other.status(job).status == pb.succeed
@@ -256,8 +257,8 @@ def test_silent_connections_to_the_metrics_are_closed_and_delay_no_job(service: 
         for connection in connections:
             silent.enter_context(connection)
         job = client.submit("program", "1", "v1", instances=3)
-        assert client.wait(job, timeout=30).status == pb.succeed
+        assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         assert all(map(is_closed, connections))
-        with urllib.request.urlopen(f"http://{service.metrics}/metrics", timeout=20) as answer:
+        with urllib.request.urlopen(f"http://{service.metrics}/metrics", timeout=PATIENCE) as answer:
             assert b"training_service_build_info" in answer.read()
     assert "Traceback" not in service.log.read_text()

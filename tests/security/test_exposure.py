@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.server import Server, refusal
 from training_service._generated import training_service_pb2 as pb
 from training_service.exposure import log_exposure
@@ -95,7 +96,7 @@ def test_files_of_the_service_and_its_jobs_are_accessible_only_to_its_user(serve
         with server.start() as client:
             jobs = [client.submit(name, "1", "v1", instances=2) for name in ("program", "writing")]
             for job in jobs:
-                assert client.wait(job, timeout=30).status == pb.succeed
+                assert client.wait(job, timeout=PATIENCE).status == pb.succeed
         assert server.end(signal.SIGTERM) == 0
     finally:
         os.umask(before)

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.support.cluster import ON_CI
-from tests.support.server import PATIENCE
+from tests.support.patience import PATIENCE
 
 _ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 

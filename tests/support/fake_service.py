@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 
@@ -290,7 +291,7 @@ class ServerInThread:
         self.address, self.service = self.server.address, self.server.service
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=PATIENCE)
 
     def set_job(self, job_id: int, **fields: Any) -> None:
         self.do(self.service.set_job(job_id, **fields))

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tests.support.cluster import ON_CI
+from tests.support.patience import PATIENCE
 from training_service.settings import Settings
 from training_service.settings.loading import load
 
@@ -36,7 +37,7 @@ def kubectl() -> str:
 @cache
 def kustomized(folder: str) -> list[Manifest]:
     command = [kubectl(), "kustomize", str(ROOT / "deploy" / folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

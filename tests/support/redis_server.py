@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from tests.support.frozen import freeze
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 
 MISSING = (
@@ -70,7 +71,7 @@ class RedisServer:
         command += ["--appendonly", "yes" if aof else "no", "--appendfsync", "always", "--save", "", *options]
         with (self.folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 self.ask("PING")
@@ -106,5 +107,5 @@ class RedisServer:
         if self.process is not None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(number)
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=PATIENCE)
             self.process = None

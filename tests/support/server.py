@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.imported import DASHBOARD
 from tests.support.parameters import declared
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.trainers.forkserver import ForkServer
 from training_service.client import TrainingClient
@@ -41,11 +42,6 @@ IMPORTED = (
 
 These are the modules that services import before they read their settings, the modules that most services
 import later, and the modules of trainctl.
-"""
-PATIENCE = 240.0
-"""Seconds after which a service or job that should end counts as stuck.
-
-Beside another run of all tests, up to 100 processes want the two cores, and 1 s of CPU takes up to 50 s.
 """
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG = f"""

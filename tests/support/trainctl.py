@@ -11,6 +11,7 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli import app
 
@@ -50,7 +51,7 @@ class Trainctl:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run trainctl as a process until it ends, and return its output."""
         with self.process(*arguments) as process:
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE)
             return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def _invoke(self, arguments: tuple[str, ...], environment: dict[str, str]) -> Result:

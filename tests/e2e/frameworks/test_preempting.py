@@ -10,8 +10,8 @@ from tests.e2e.frameworks.cases import DATASET, prepare_questions
 from tests.support.cluster import PROGRAM_IMAGE, Cluster
 from tests.support.docker_engine import DockerEngine
 from tests.support.mounted import in_containers, let_others_write, on_pods, toml_of
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
-from tests.support.server import PATIENCE
 from tests.support.watching import comes, seen
 from training_service._generated import training_service_pb2 as pb
 

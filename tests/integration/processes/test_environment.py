@@ -13,6 +13,7 @@ from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
 from tests.support.backends import PATH, ProcessGroups, printed, seen, text_of
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 SHOW = "import json, os; print(json.dumps({'env': dict(os.environ), 'cwd': os.getcwd()}))"
 
@@ -125,7 +126,7 @@ async def _undo_start(folder: Path, group: str, ranks: list[int]) -> None:
         supervisor = psutil.Process(pid)
         children = supervisor.children(recursive=True)
         supervisor.kill()
-        psutil.wait_procs([supervisor, *children], timeout=10)
+        psutil.wait_procs([supervisor, *children], timeout=PATIENCE)
         shutil.rmtree(place)
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.overlays import container, deployed, kubectl, one
+from tests.support.patience import PATIENCE
 from tests.support.prometheus import promtool
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,7 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 def test_generated_files_are_up_to_date(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, ROOT / "scripts" / "generate-monitoring", tmp_path], check=True, timeout=30
+        [sys.executable, ROOT / "scripts" / "generate-monitoring", tmp_path], check=True, timeout=PATIENCE
     )
     for name in ("grafana-dashboard.json", "operator/rules.yaml"):
         fresh = (tmp_path / name).read_text()
@@ -115,7 +116,7 @@ def test_the_components_can_be_added_to_an_overlay(tmp_path: Path) -> None:
     }
     (tmp_path / "mine" / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     command = [kubectl(), "kustomize", str(tmp_path / "mine")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     objects = [each for each in yaml.safe_load_all(done.stdout) if each]
 

@@ -17,6 +17,8 @@ from trainer_kit.grpc_sink import GrpcSink, _connect, _retry_after, _roots
 from trainer_kit.progress import Reporter
 from trainer_kit.steps import Steps
 
+from tests.support.patience import PATIENCE
+
 
 class Refusal(grpc.RpcError):
     def __init__(self, code: grpc.StatusCode, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
@@ -143,7 +145,7 @@ def test_reports_wait_as_long_as_the_service_says(service: Service, pauses: list
     reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
     reporter.report(step=1, loss=0.5)
     for _ in range(3):
-        assert service.arrived.acquire(timeout=30)
+        assert service.arrived.acquire(timeout=PATIENCE)
     reporter.close()
     assert pauses[:2] == [12.5, 30.0], "at most half a minute"
     assert service.values == [("loss", 1, 0.5)]
@@ -156,7 +158,7 @@ def test_a_service_that_is_back_gets_reports_within_fifteen_seconds(
     reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
     reporter.report(step=1, loss=0.5)
     for _ in range(21):
-        assert service.arrived.acquire(timeout=30)
+        assert service.arrived.acquire(timeout=PATIENCE)
     reporter.close()
     given: dict[str, int] = {}
 
@@ -302,7 +304,7 @@ def test_a_rank_reports_where_it_stands_even_without_news() -> None:
     service, signs = Watching(), Steps()
     signs.step(7)
     sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=signs)
-    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=PATIENCE)
     sink.close()
     first, last = service.received[0], service.received[-1]
     assert (first.rank.rank, first.rank.step, first.rank.phase) == (3, 7, "training")
@@ -317,10 +319,10 @@ def test_progress_does_not_wait_for_the_next_sign_of_a_rank(monkeypatch: pytest.
     quiet.quiet_pause.FromTimedelta(timedelta(hours=1))
     service = Watching(quiet, quiet)
     reporter = Reporter(GrpcSink("service:51001", "token", service.connect, steps=Steps()))
-    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=PATIENCE)
     assert not service.arrived.acquire(timeout=0.1), "nothing is new"
     reporter.report(step=5, loss=0.5)
-    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=PATIENCE)
     assert service.values == [("loss", 5, 0.5)]
     reporter.close()
     assert service.received[-1].rank.phase == "done"
@@ -341,7 +343,7 @@ def test_a_rank_looks_where_it_stands_while_it_sends_nothing(monkeypatch: pytest
     service = Watching(quiet)
     sink = GrpcSink("service:51001", "token", service.connect, steps=Seen())
     for _ in range(5):
-        assert looked.acquire(timeout=10)
+        assert looked.acquire(timeout=PATIENCE)
     assert len(service.received) == 1
     assert service.received[0].rank.HasField("still_for")
     sink.close()
@@ -350,8 +352,8 @@ def test_a_rank_looks_where_it_stands_while_it_sends_nothing(monkeypatch: pytest
 def test_stacks_are_sent_and_written_when_the_service_asks(capsys: pytest.CaptureFixture[str]) -> None:
     service = Watching(pb.ReportResponse(wants_stacks=True), pb.ReportResponse(wants_stacks=True))
     sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=Steps())
-    assert service.arrived.acquire(timeout=10)
-    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=PATIENCE)
+    assert service.arrived.acquire(timeout=PATIENCE)
     sink.close()
     assert service.received[0].rank.stacks == ""
     assert service.received[1].rank.stacks.startswith("Thread MainThread:\n")
@@ -368,7 +370,7 @@ def test_a_rank_looks_for_the_replica_that_watches(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(grpc_sink, "_FIRST_PAUSE", 0.01)
     service = Watching(pb.ReportResponse(reconnect=True))
     sink = GrpcSink("service:51001", "token", service.connect, steps=Steps())
-    assert service.arrived.acquire(timeout=10)
-    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=PATIENCE)
+    assert service.arrived.acquire(timeout=PATIENCE)
     sink.close()
     assert service.connections == 2

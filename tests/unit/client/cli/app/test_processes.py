@@ -13,6 +13,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def test_watch_in_a_pipe_prints_each_change_and_survives_a_restart_of_the_servic
         training.restart()
         training.set_job(1, status=pb.cancelled)
         assert process.stdout.readline() == "job 1: cancelled, step 1/2, loss 0.5\n"
-        assert process.wait(timeout=10) == 5
+        assert process.wait(timeout=PATIENCE) == 5
 
 
 def test_ctrl_c_detaches_and_prints_how_to_follow_again(training: ServerInThread, trainctl: Trainctl) -> None:
@@ -85,7 +86,7 @@ def test_ctrl_c_detaches_and_prints_how_to_follow_again(training: ServerInThread
         assert process.stdout
         assert [process.stdout.readline() for _ in range(2)] == ["1\n", "job 1: queuing, next in the queue\n"]
         process.send_signal(signal.SIGINT)
-        _, complaint = process.communicate(timeout=10)
+        _, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert complaint == "trainctl: detached; job 1 goes on. To follow it again: trainctl watch 1\n"
     assert [type(request) for request in training.service.requests] == [
@@ -102,7 +103,7 @@ def test_the_suggested_command_names_the_same_service(
         assert process.stdout
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert f"trainctl -a {training.address} watch 1" in process.communicate(timeout=10)[1]
+        assert f"trainctl -a {training.address} watch 1" in process.communicate(timeout=PATIENCE)[1]
 
 
 def test_ctrl_c_ends_a_followed_log_silently(training: ServerInThread, trainctl: Trainctl) -> None:
@@ -112,7 +113,7 @@ def test_ctrl_c_ends_a_followed_log_silently(training: ServerInThread, trainctl:
         assert process.stdout
         assert process.stdout.readline() == "epoch 1\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=10) == ("", "")
+        assert process.communicate(timeout=PATIENCE) == ("", "")
         assert process.returncode == 130
 
 
@@ -124,14 +125,14 @@ def test_a_closed_pipe_ends_trainctl_silently(training: ServerInThread, trainctl
         assert json.loads(process.stdout.readline())["status"] == "running"
         process.stdout.close()
         training.set_job(1, status=pb.succeed)
-        assert process.wait(timeout=10) == 141
+        assert process.wait(timeout=PATIENCE) == 141
         assert process.stderr.read() == ""
 
 
 def test_characters_that_the_locale_lacks_are_escaped(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, metadata=pb.TrainingJobMetadata(name="große 🚀"))
     with trainctl.process("list", env={"PYTHONIOENCODING": "ascii"}) as process:
-        out, complaint = process.communicate(timeout=10)
+        out, complaint = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complaint) == (0, "")
     assert r"gro\xdfe \U0001f680" in out
 
@@ -153,7 +154,7 @@ def test_a_terminal_shows_live_progress_and_keeps_the_last_view(
         terminal.until("loss 0.5")
         training.set_job(1, status=pb.succeed, model_uri="file:///models/1")
         terminal.until(END)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     last = terminal.shown.rpartition("\x1b[2K")[2]
     assert re.search("succeed.*step 1/2.*file:///models/1", last, re.DOTALL)
     assert "\x1b[?25h" in last, "the cursor is visible again"
@@ -173,6 +174,6 @@ def test_ctrl_c_on_a_terminal_prints_how_to_follow_again(
         terminal.until("running")
         process.send_signal(signal.SIGINT)
         terminal.until(END)
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=PATIENCE) == 130
     assert "job 1 goes on" in terminal.shown
     assert "Traceback" not in terminal.shown

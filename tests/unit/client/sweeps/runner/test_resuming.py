@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from tests.support.fake_service import ENDED
+from tests.support.patience import PATIENCE
 from tests.support.sweeps import FILE, settings
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import FailedPrecondition, InvalidRequest, TrainingClient
@@ -178,7 +179,7 @@ def _interrupt_at_third_job(
     with trainctl.process("sweep", "search.toml", *options, "--every", "60", cwd=file.parent) as process:
         assert third.wait(30)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE)
     trainer.when = lambda request, after: None
     return process.returncode, err
 
