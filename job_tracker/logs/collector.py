@@ -4,6 +4,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from job_tracker.common.backoff import Backoff
 from job_tracker.common.tasks import SharedWork, repeat
@@ -106,7 +107,8 @@ class LogCollector:
         group = replace(found, home=job.spec.home)
         is_live = job.state.is_live and job.attempt == group.attempt
         if not is_live and group not in self._collecting:
-            await self._keep(job, group, anew=False)
+            work = partial(self._keep, job, group, anew=False)
+            await self._collecting.do(group, work, f"logs of {group.name}")
 
     async def _keep(self, job: Job, group: GroupRef, *, anew: bool) -> None:
         """Store the logs of a group, and delete them from the spool.

@@ -10,6 +10,7 @@ from functools import partial
 from job_tracker.common.printable import quoted
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, LogsNotFound, StorageUnavailable
+from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.live import LiveLogs
@@ -138,13 +139,39 @@ class LogReader:
         after: bytes,
         tail_lines: int | None,
     ) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a rank; with `follow`, also what it prints after restarts within the attempt."""
+        while True:
+            read = self._log_of_start(
+                caller, job, attempt, rank, follow=follow, after=after, tail_lines=tail_lines
+            )
+            async with aclosing(read) as pieces:
+                async for piece in pieces:
+                    after, tail_lines = last_time(piece), None
+                    yield piece
+            if not (follow and job.spec.group.elastic and _goes_on(job, attempt)):
+                return
+            job = await self._until_restarted(job, attempt, rank)
+
+    async def _log_of_start(
+        self,
+        caller: Caller,
+        job: Job,
+        attempt: int,
+        rank: int,
+        *,
+        follow: bool,
+        after: bytes,
+        tail_lines: int | None,
+    ) -> AsyncGenerator[bytes, None]:
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # A log may move from its machine to storage between the tries, so storage is tried twice.
-            for bounded, source in (living,) if is_live else (kept, living, kept):
+            # Once the end of the attempt is decided, the log may move from its machine to storage, also
+            # between the tries. So storage is tried twice.
+            may_move = not _goes_on(job, attempt)
+            for bounded, source in (kept, living, kept) if may_move else (living,):
                 try:
                     with bounded.one(caller, job.id):
                         async with aclosing(source(after=after, tail_lines=tail_lines)) as pieces:
@@ -163,8 +190,19 @@ class LogReader:
             if follow:
                 await asyncio.sleep(_LOG_SECONDS)
             job = await self._store.get(job.id)
-            if not follow and _is_live(job, attempt):
-                return
+            if not follow and (_goes_on(job, attempt) or (may_move and _is_live(job, attempt))):
+                return  # there is no log
+
+    async def _until_restarted(self, read: Job, attempt: int, rank: int) -> Job:
+        """Wait until the rank runs again after the state in which its log was `read`, or its attempt is about
+        to end. Return the job.
+        """
+        with self._store.changes(read.id) as changes:
+            while True:
+                job = await self._store.get(read.id)
+                if not _goes_on(job, attempt) or _starts(job, rank) > _starts(read, rank):
+                    return job
+                await anext(changes)
 
     async def _at_attempt(self, job_id: int, attempt: int) -> Job:
         """Wait until the job has reached this attempt or has ended, and return it."""
@@ -199,6 +237,19 @@ def _instances(job: Job, attempt: int) -> int:
 
 def _is_live(job: Job, attempt: int) -> bool:
     return job.state.is_live and job.attempt == attempt
+
+
+def _goes_on(job: Job, attempt: int) -> bool:
+    """Return whether the attempt is live, and its end is not decided."""
+    return _is_live(job, attempt) and job.ending is None
+
+
+def _starts(job: Job, rank: int) -> int:
+    """Return how often the rank was seen running in its attempt."""
+    if rank >= len(job.ranks):
+        return 0
+    status = job.ranks[rank]
+    return status.restarts + (status.phase is not Phase.PENDING)
 
 
 def _start(job: Job, wanted: LogRequest) -> Position:

@@ -153,9 +153,10 @@ class FolderSpool:
     ) -> bool:
         """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
-        Return False if an error of the engine ended the log early; the part that was read is kept. Otherwise
-        return True, even after an error of this machine's disk, which is only logged. After an error in
-        `again_after`, the log is read again, at most twice, since it will be lost with its pod or container.
+        Return False if an error of the engine ended the log early. What was read by then is kept, even if
+        this call is cancelled. Otherwise return True, even after an error of this machine's disk,
+        which is only logged. After an error in `again_after`, the log is read again, at most twice, since it
+        will be lost with its pod or container.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -228,9 +229,9 @@ class FolderSpool:
                     writer.write(piece)
             except BackendUnavailable as error:
                 failure = error
-            finally:
+            finally:  # after a cancellation, too: this may be all that is ever read of the log
                 writer.close()
-            _replace(path, aside, before)
+                _replace(path, aside, before)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(before, ignore_errors=True)

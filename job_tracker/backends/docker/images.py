@@ -1,6 +1,8 @@
 """Pulls images before containers are created from them."""
 
 import asyncio
+import logging
+import time
 
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.engine_errors import EngineError, Unreachable
@@ -9,18 +11,36 @@ from job_tracker.backends.docker.refusals import image_missing
 from job_tracker.common.tasks import end
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 
+log = logging.getLogger(__name__)
+
 _PATIENCE = 5.0
+_REPEATED_SECONDS = 60.0
+"""Longer than the tracker waits before it repeats a launch."""
+
+
+class _SharedPull:
+    """A pull that continues if those who wait for it are cancelled."""
+
+    def __init__(self, client: DockerClient, image: str) -> None:
+        self.task = asyncio.create_task(client.pull(image), name=f"pull {image}")
+        self._ended_at: float | None = None
+        self.task.add_done_callback(self._ended)
+
+    def _ended(self, _: object) -> None:
+        self._ended_at = time.monotonic()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it ended long ago, and no launch was repeated: its job was cancelled in the meantime."""
+        return self._ended_at is not None and time.monotonic() - self._ended_at > _REPEATED_SECONDS
 
 
 class Images:
-    """Pulls images.
-
-    Callers that need the same image share one pull. The pull continues if the callers are cancelled.
-    """
+    """Pulls images. Callers that need the same image share one pull."""
 
     def __init__(self, client: DockerClient) -> None:
         self._client = client
-        self._pulls: dict[str, asyncio.Task[None]] = {}
+        self._pulls: dict[str, _SharedPull] = {}
 
     async def ensure(self, image: str, pull: Pull) -> None:
         """Ensure that the engine has the image. `pull` says whether to pull it: always, if missing, or never.
@@ -29,24 +49,34 @@ class Images:
         BackendUnavailable if the pull takes more than a few seconds. In this case the pull continues and the
         caller repeats the launch, so that the job can be cancelled in the meantime.
         """
-        running = self._pulls.get(image)
-        if running is None:
+        self._forget_abandoned()
+        if image not in self._pulls:
             if pull != "always" and await self._client.has_image(image):
                 return
             if pull == "never":
                 raise LaunchFailed(image_missing(image, pull, ""))
-            running = self._pulls[image] = asyncio.create_task(self._client.pull(image), name=f"pull {image}")
-        done, _ = await asyncio.wait([running], timeout=_PATIENCE)
+        if image not in self._pulls:  # another caller may have begun the pull during the look above
+            self._pulls[image] = _SharedPull(self._client, image)
+        running = self._pulls[image]
+        done, _ = await asyncio.wait([running.task], timeout=_PATIENCE)
         if not done:
             raise BackendUnavailable(f"the image {image} is still being pulled")
-        self._pulls.pop(image, None)
+        if self._pulls.get(image) is running:
+            del self._pulls[image]
         try:
-            running.result()
+            running.task.result()
         except Unreachable:
             raise
         except EngineError as error:
             raise LaunchFailed(image_missing(image, pull, error.message)) from error
 
+    def _forget_abandoned(self) -> None:
+        for image, pull in [*self._pulls.items()]:
+            if pull.is_abandoned:
+                del self._pulls[image]
+                if not pull.task.cancelled() and (error := pull.task.exception()) is not None:
+                    log.info("the pull of image %s, which no job needs any more, failed: %s", image, error)
+
     async def close(self) -> None:
         """Cancel the calls that pull images."""
-        await end(*self._pulls.values())
+        await end(*(pull.task for pull in self._pulls.values()))

@@ -199,6 +199,10 @@ class GroupFolder:
         """
         _publish_json(self.place / "stop.json", {"grace": grace})
 
+    def is_to_stop(self) -> bool:
+        """Return whether the order to stop the group was written."""
+        return (self.place / "stop.json").is_there()
+
     def order_to_keep(self, until: datetime) -> None:
         """Write the time until which the folder stays unchanged after the group has stopped."""
         _publish_json(self.place / "keep.json", {"until": until.timestamp()})

@@ -62,6 +62,7 @@ class RankProcess:
         self.ended = asyncio.Event()
         self.left_no_record = False
         """True if the rank has ended or was given up, and no record shows its outcome."""
+        self._group = group
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._spawned = 0
@@ -95,9 +96,9 @@ class RankProcess:
         """
         # On a busy disk, a supervisor that starts now may take half a minute to write its record.
         if not self._is_starting:
-            await self._follow()
+            await self._follow(unless_starting=True)
 
-    async def _follow(self) -> None:
+    async def _follow(self, *, unless_starting: bool = False) -> None:
         if not self.is_pending:
             return
         # The supervisor is about to write its record, and no event announces the record.
@@ -107,9 +108,11 @@ class RankProcess:
                 log.warning("%s: stopping a process that has no record", self.folder.path)
                 break
             await asyncio.sleep(0.01)
+            if unless_starting and self._is_starting:
+                return
         self.restarts = max(self.restarts, found.restarts)
-        if not self.is_pending or not found.was_started:
-            # A concurrent call already follows the supervisor, or there is none to follow yet.
+        if not self.is_pending or not found.was_started or (unless_starting and self._is_starting):
+            # A concurrent call already follows the supervisor or starts it, or there is none to follow yet.
             if found.pidfd is not None:
                 os.close(found.pidfd)
         elif found.pidfd is None:
@@ -219,6 +222,8 @@ class RankProcess:
             self._on_end()
 
     def _lost(self) -> RankObservation:
+        if self._group.is_to_stop():  # the service itself may have killed the supervisor
+            return RankObservation(self._status(Phase.STOPPED))
         output = f"{self._log_end()}\n{_tail(self._errors)}"
         return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, output.strip()))
 
@@ -277,7 +282,9 @@ def _find(folder: RankFolder) -> _Found:
     if record is None:
         is_supervised = folder.is_supervised()
         was_started = is_supervised or folder.was_started()
-        return _Found(restarts, was_started, is_unwritten=is_supervised)
+        # The supervisor may have taken the lock between the two looks.
+        is_unwritten = is_supervised or (was_started and folder.is_supervised())
+        return _Found(restarts, was_started, is_unwritten=is_unwritten)
     pidfd = None
     try:
         try:

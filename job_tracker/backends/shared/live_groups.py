@@ -72,8 +72,11 @@ class LiveGroups(ABC, Generic[AGroup]):
     def drop(self, ref: GroupRef) -> None:
         """Remove a group that is gone."""
         group = self._groups.pop(ref, None)
-        if group is not None and group.timer is not None:
+        if group is None:
+            return
+        if group.timer is not None:
             group.timer.cancel()
+        self.touched.publish(ref, None)  # there may be no later change of an instance to wake those who wait
 
     async def wait(self, group: AGroup, condition: Callable[[AGroup], bool], within: float | None) -> bool:
         """Wait until the condition holds, and return True; return False if it does not hold after `within`

@@ -7,10 +7,15 @@ import asyncio
 import time
 from datetime import timedelta
 
+import pytest
+
+from job_tracker.backends.process import group as group_module
 from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen, text_of
+from tests.support.frozen import freeze
 from tests.support.jobs import job
 from tests.support.logs import texts_of
+from tests.support.processes import rank_process
 
 SLEEPERS = """
 import os, signal, subprocess, sys, time
@@ -86,3 +91,21 @@ async def test_a_stop_continues_without_the_service(world: ProcessGroups) -> Non
     await first.close()
     end = await seen(world.open(), job().group, lambda o: o.has_ended)
     assert end.ranks[0].status.phase is Phase.STOPPED
+
+
+async def test_a_rank_whose_supervisor_the_stop_has_killed_counts_as_stopped(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a preempted job would fail, because its supervisor needed too long to write how it ended."""
+    world.add("program", "python", "-c", "import time; " + WAIT)
+    backend = world.open()
+    await backend.launch(job())
+    await printed(backend, job().group)
+    supervisor = rank_process().parent()
+    assert supervisor is not None
+    freeze(supervisor.pid)
+    monkeypatch.setattr(group_module, "_STOP_MARGIN_SECONDS", 0.0)
+    end = await backend.stop(job().group, timedelta(0))
+    assert end is not None
+    assert [rank.status.phase for rank in end.ranks] == [Phase.STOPPED]
+    assert end.first_failure is None

@@ -18,6 +18,7 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.policies import Elastic
 from job_tracker.logs import archive as archives
 from job_tracker.logs import collector
 from job_tracker.logs.archive import LogArchive
@@ -25,6 +26,8 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.open_logs import LogBounds
 from job_tracker.logs.positions import Position
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
+from job_tracker.logs.records import BEGINNING, last_time
+from job_tracker.tracking.tracker import Tracker
 from tests.support.callers import caller_at
 from tests.support.jobs import job
 from tests.support.logs import pieces_of, records, time
@@ -264,6 +267,91 @@ async def test_reading_continues_when_a_log_moves_into_storage(
     assert await text(LogReader(service.store, service.backend, service.archive), running) == "a\nb\nc\n"
 
 
+async def test_a_log_that_was_stored_is_read_before_the_end_of_the_job_is_written(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, end = asyncio.Event(), Tracker._end
+
+    async def late(*what: Any) -> Job:
+        await goes_on.wait()
+        return await end(*what)
+
+    monkeypatch.setattr(Tracker, "_end", late)
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    await service.jobs.cancel(BUILT_IN, running.id)
+    while not await service.archive.has(running.group, 0) or running.group in service.world.stopped:
+        await asyncio.sleep(0.01)
+    reader = LogReader(service.store, service.backend, service.archive)
+    assert (await service.store.get(running.id)).state is JobState.RUNNING
+    assert await text(reader, running) == "hello\n"
+    goes_on.set()
+    await service.reaches(running.id, JobState.CANCELLED)
+
+
+async def test_a_log_moves_into_storage_while_the_end_of_the_job_is_decided(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await service.reaches((await service.submit(RUNNING)).id, JobState.RUNNING)
+    goes_on, end = asyncio.Event(), Tracker._end
+
+    async def late(*what: Any) -> Job:
+        await goes_on.wait()
+        return await end(*what)
+
+    async def until_it_goes(*_: Any, **__: Any) -> Any:
+        await service.jobs.cancel(BUILT_IN, running.id)
+        while not await service.archive.has(running.group, 0) or running.group in service.world.stopped:
+            await asyncio.sleep(0.01)
+        nothing: list[bytes] = []
+        for piece in nothing:
+            yield piece
+        raise LogsNotFound("moved")
+
+    monkeypatch.setattr(Tracker, "_end", late)
+    reader = LogReader(service.store, service.backend, service.archive)
+    with monkeypatch.context() as patched:
+        patched.setattr(service.backend, "logs", until_it_goes)
+        reading = LogReader(service.store, service.backend, service.archive)
+        assert await text(reading, running) == "hello\n"
+    goes_on.set()
+    await service.reaches(running.id, JobState.CANCELLED)
+    assert await text(reader, running) == "hello\n"
+
+
+@pytest.mark.parametrize("all_ranks", [False, True])
+async def test_following_a_rank_goes_on_after_its_restarts(
+    service: Service, monkeypatch: pytest.MonkeyPatch, all_ranks: bool
+) -> None:
+    elastic = Elastic(min_instances=1, max_restarts=3)
+    job = await service.reaches((await service.submit(RUNNING, 2, elastic=elastic)).id, JobState.RUNNING)
+    ends = [asyncio.Event(), asyncio.Event()]
+
+    async def logs(_: GroupRef, rank: int, *, after: bytes = BEGINNING, **__: Any) -> Any:
+        """The log of rank 1: each of its starts prints a line, and its stream ends with it."""
+        current = await service.store.get(job.id)
+        printed = [records("a"), records("b", first=1), records("c", first=2)]
+        for line in printed[: current.restarts_of(1) + 1] if rank == 1 else ():
+            if last_time(line) > after:
+                yield line
+        if rank == 1 and current.restarts_of(1) < len(ends):
+            await ends[current.restarts_of(1)].wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(service.backend, "logs", logs)
+        reader = LogReader(service.store, service.backend, service.archive)
+        wanted = {"all_ranks": True} if all_ranks else {"rank": 1}
+        request = LogRequest(follow=True, **wanted)
+        lines = reader.read(BUILT_IN, job.id, request)
+        assert (await anext(lines)).text == "a\n"
+        for number, line in enumerate(("b\n", "c\n")):
+            service.world.end_rank(job.group, 1, 9)
+            ends[number].set()
+            assert (await anext(lines)).text == line
+        await lines.aclose()
+    await service.jobs.cancel(BUILT_IN, job.id)
+    await service.reaches(job.id, JobState.CANCELLED)
+
+
 @pytest.mark.parametrize(
     ("wanted", "field"),
     [
@@ -346,5 +434,29 @@ async def test_logs_that_are_being_stored_are_not_left_behind_by_a_delete(
     goes_on.set()
     while not await service.archive.has(ended.group, 0) or ended.group in service.logs._collecting:
         await asyncio.sleep(0.01)
+    await service.logs.forget(ended.remains)
+    assert not await service.archive.has(ended.group, 0)
+
+
+async def test_logs_that_wait_for_the_storage_are_not_left_behind_by_a_delete(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = Away(monkeypatch)
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+    away.back()
+    begun, goes_on, write = asyncio.Event(), asyncio.Event(), LogArchive.write
+
+    async def slow(archive: LogArchive, *what: Any) -> None:
+        begun.set()
+        await goes_on.wait()
+        await write(archive, *what)
+
+    monkeypatch.setattr(LogArchive, "write", slow)
+    looking = asyncio.create_task(service.logs._look())
+    await begun.wait()
+    with pytest.raises(StorageUnavailable, match=f"the logs of job {ended.id} are still being stored"):
+        await service.logs.forget(ended.remains)
+    goes_on.set()
+    await looking
     await service.logs.forget(ended.remains)
     assert not await service.archive.has(ended.group, 0)

@@ -1,5 +1,6 @@
 """The spool copies logs before their instances go, even if the engine fails now and then."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -36,6 +37,10 @@ async def kept(node: Node, folder: Path) -> bytes:
     """The log in the spool."""
     made = FolderSpool(folder, 1 << 20)
     await made.keep(GROUP, 0, 0, node.read, again_after=(Unreachable,))
+    return await content(made)
+
+
+async def content(made: FolderSpool) -> bytes:
     paths = made.find(GROUP, 0).values()
     return b"".join([piece for path in paths async for piece in segments.read(place_of(path))])
 
@@ -53,6 +58,25 @@ async def test_a_log_that_keeps_failing_is_kept_up_to_the_failure(
     node = Node(*[AWAY] * 5)
     assert await kept(node, tmp_path) == BEGUN
     assert node.asked == 2
+
+
+async def test_what_was_read_before_a_cancellation_is_kept_until_more_is_read(tmp_path: Path) -> None:
+    """The stop of a group waits for its logs for a limited time, and then removes its instances."""
+    made, is_read = FolderSpool(tmp_path, 1 << 20), asyncio.Event()
+
+    async def slow() -> AsyncGenerator[bytes, None]:
+        yield BEGUN
+        is_read.set()
+        await asyncio.Event().wait()
+
+    keeping = asyncio.create_task(made.keep(GROUP, 0, 0, slow))
+    await is_read.wait()
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    assert keeping.cancelled()
+    assert await content(made) == BEGUN
+    await made.keep(GROUP, 0, 0, Node().read)
+    assert await content(made) == BEGUN + ENDED
 
 
 async def test_a_log_that_is_gone_is_read_only_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.process import rank as rank_module
-from job_tracker.backends.process.files import GroupFolder
+from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.backends.process.rank import RankProcess
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.files.untrusted import Place
@@ -85,3 +85,25 @@ async def test_a_supervisor_that_ends_before_it_is_followed_leaves_no_zombie(
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     await rank.close()
+
+
+async def test_a_supervisor_that_takes_its_lock_during_a_look_is_not_taken_for_dead(
+    rank: RankProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([False, True, True])
+    monkeypatch.setattr(RankFolder, "is_supervised", lambda _: next(looks))
+    assert rank_module._find(rank.folder).is_unwritten
+    assert list(looks) == []
+
+
+async def test_a_rank_that_begins_to_start_during_a_look_is_left_to_its_start(
+    rank: RankProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(_: RankFolder) -> rank_module._Found:
+        rank._is_starting = True
+        return rank_module._Found(restarts=0, was_started=True, is_unwritten=True)
+
+    monkeypatch.setattr(rank_module, "_find", find)
+    monkeypatch.setattr(rank_module, "_RECORD_SECONDS", 0.0)
+    await rank.follow()
+    assert rank.is_pending
