@@ -112,8 +112,8 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # When amounts are added, `take` clears `_first`. Since then, amounts were only subtracted. So there
-        # is never enough before the first known time with enough.
+        # `take` clears `_first` when more becomes free. Until then, less and less is free, so there is never
+        # enough before a time that was found here before.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -164,8 +164,8 @@ class Profile:
         """
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            # If a gang was given back early, it is subtracted at its planned end, where its own return is
-            # added, too. Only the sum at each time is kept: these sums only grow, and searches rely on this.
+            # A gang that was given back early is both added and subtracted at its planned end. Only the sum
+            # at each time is kept: these sums only grow, and searches rely on this.
             last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
             columns = []
             for name, free in zip(self._names, self._free, strict=True):

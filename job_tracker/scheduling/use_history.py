@@ -74,11 +74,13 @@ class UseHistory:
 
     def restore(self, notes: Mapping[str, str], now: float) -> None:
         """Continue with the notes of earlier leaders."""
-        self._day = int(now // _DAY_SECONDS)
+        day = int(now // _DAY_SECONDS)
+        if day != self._day:
+            self._day, self._names = day, {}
         self._kept = set(notes)
         for key, text in notes.items():
-            day, name = _day_and_name(key)
-            if day == self._day:
+            noted, name = _day_and_name(key)
+            if noted == day:
                 self._names[name] = {
                     slot: (held, quota, waiting) for slot, held, quota, waiting in _read(text)
                 }

@@ -51,8 +51,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
-    If a launch finds no room on this machine, no job is admitted until a launch finds room or that job ends.
-    If the job ends, jobs are admitted one at a time, as a test, until a launch finds room.
+    While a launch waits for room on this machine, no job is admitted. If the job of this launch ends first,
+    jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -160,10 +160,11 @@ class Admitting:
         self._announced = {job_id: each for job_id, each in self._announced.items() if job_id in binding}
         changed = [job_id for job_id, each in binding.items() if self._announced.get(job_id) is not each]
         for job_id in changed[:_MOST_ANNOUNCED]:
-            reason = self._announced[job_id] = binding[job_id]
+            reason = binding[job_id]
             job = await self._find(job_id)
             if job is not None and job.state is JobState.QUEUED:
                 observe(job, reason.value, SENTENCES[reason])
+            self._announced[job_id] = reason  # not before the store has answered
 
     async def verify(self) -> None:
         """Read the whole queue again soon if the board differs from the stored queue.

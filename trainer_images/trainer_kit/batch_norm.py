@@ -28,9 +28,14 @@ class GroupBatchNorm(_BatchNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # its name in nn.BatchNorm
-        """Return the normalized examples. In training, raises ValueError if a channel has only one value."""
+        """Return the normalized examples.
+
+        Raises ValueError if the input has fewer than two dimensions, or in training only one value of a
+        channel.
+        """
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
+        self._check_input_dim(input)
         channels = input.shape[1]
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, channels, *[1] * (input.dim() - 2)]

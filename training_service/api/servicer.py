@@ -147,6 +147,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, call: Call
     ) -> AsyncIterator[pb.MetricSeries]:
+        _set_log_subject(request.job_id)
         with await self._place(call.caller, self._metrics):
             for series in await self._jobs.metrics(call.caller, request.job_id, frozenset(request.names)):
                 yield results.series_of(request.job_id, series)
@@ -154,12 +155,14 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingArtifacts(
         self, request: pb.GetTrainingArtifactsRequest, call: Call
     ) -> pb.GetTrainingArtifactsResponse:
+        _set_log_subject(request.job_id)
         await self._statuses.take_until_sent(call.caller)
         return results.made_by(*await self._jobs.artifacts(call.caller, request.job_id))
 
     async def FetchTrainingArtifact(
         self, request: pb.FetchTrainingArtifactRequest, call: Call
     ) -> AsyncIterator[pb.FetchTrainingArtifactResponse]:
+        _set_log_subject(request.job_id)
         async with aclosing(self._jobs.fetch(call.caller, request.job_id, request.name)) as pieces:
             while True:
                 with await self._place(call.caller, self._files):
@@ -172,6 +175,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def GetTrainingChanges(
         self, request: pb.GetTrainingChangesRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingChangesResponse]:
+        _set_log_subject(request.job_id)
         async with aclosing(self._jobs.changes(call.caller, request.job_id)) as pieces:
             while True:
                 with await self._place(call.caller, self._files):

@@ -87,11 +87,11 @@ class KeptPrograms:
         if now < self._swept_at + _SWEEP_SECONDS:
             return
         self._swept_at = now
-        used = [
-            (_time_of(await self._client.image(name)), name)
-            for entry in await self._client.images(self._labels())
-            for name in entry.get("RepoTags") or (entry["Id"],)
-        ]
+        used = []
+        for entry in await self._client.images(self._labels()):
+            for name in entry.get("RepoTags") or (entry["Id"],):
+                with suppress(NotFound):  # another replica has just removed it
+                    used.append((_time_of(await self._client.image(name)), name))
         for number, (used_at, name) in enumerate(sorted(used, reverse=True)):
             if used_at < now - self._keep or (number >= self._most and used_at < now - _IN_USE_SECONDS):
                 with suppress(Conflict, NotFound):  # a container uses it, or another replica was faster

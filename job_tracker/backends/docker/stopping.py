@@ -180,8 +180,8 @@ class Stopper:
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
         """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost.
 
-        Raises BackendUnavailable if the engine is away: a removal that it executes late would remove logs
-        that have not been read.
+        Raises BackendUnavailable if the engine is away. Otherwise, it might execute a removal late, and
+        remove logs that have not been read.
         """
         kept = [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks]
         await within(_LOG_SECONDS, kept)

@@ -62,8 +62,9 @@ def observe_rank(
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
-    `notice` is the eviction that was seen before; a pod that is gone no longer shows it. A pod is `orphaned`
-    if the pod of its master was never seen: the master is then gone, and the cluster deletes its dependents.
+    `notice` is the eviction that was seen before; a pod that is gone no longer shows it. `orphaned` says
+    that the pod of the master was never seen. The master is then gone, and the cluster is about to delete this
+    pod, which depends on it.
     `gate_note` is the reason why a pod waits for Kueue.
     """
     if pod is None:

@@ -180,7 +180,7 @@ class Stopper:
         """Mark the group as being stopped, by an annotation on its master pod.
 
         The mark is for a service that later finds only some of the group's pods. The master is deleted last,
-        so it exists as long as any other pod. If the master is gone, another pod gets the mark. Returns False
+        so it usually outlives the others. If the master is gone, another pod gets the mark. Returns False
         if no pod could be marked and Kueue needs the mark.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
@@ -197,7 +197,7 @@ class Stopper:
             return not is_managed(pod)  # the pod is gone, but other pods may be left
         except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
-                raise  # the API server is away; a hanging webhook looks the same
+                raise  # perhaps the API server is away, which looks like a hanging webhook: try again
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",
@@ -212,10 +212,12 @@ class Stopper:
         """Save the output that the ranks have printed so far, and the output that they print during the
         block.
 
-        A silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have
-        ended. The node is asked once more at the end, for at most _REST_SECONDS, but not in between: a
-        thousand groups may be stopped at once. The node is also asked for the logs of ranks that start during
-        the stop, before the deletions for at least _REST_SECONDS, and afterwards for at most _LOG_SECONDS.
+        - At the beginning, a silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS
+          if all ranks have ended.
+        - During the block, nodes are not asked again, because a thousand groups may be stopped at once.
+        - At the end, a node is asked once more, for at most _REST_SECONDS.
+        - For ranks that start during the stop, a node is asked for at least _REST_SECONDS before the
+          deletions, and for at most _LOG_SECONDS after them.
         """
         pods: dict[int, Manifest] = {}
         kept: dict[int, asyncio.Task[bool]] = {}
@@ -253,8 +255,8 @@ class Stopper:
     async def _ask_for(self, pod: Manifest) -> None:
         """Raise Unreachable if the API server is away, so that the caller repeats its work later.
 
-        For a pod whose log could not be saved: a deletion that the server executes late would remove the log
-        before it has been read.
+        Call this for a pod whose log could not be saved. Otherwise, the server might execute a deletion late,
+        and remove a log that has not been read.
         """
         with suppress(NotFound):
             await self._client.read("pods", pod["metadata"]["name"])

@@ -38,7 +38,7 @@ _PF_EXITING = 0x4  # include/linux/sched.h
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The state of a rank when the service adopts it."""
+    """The state of a rank's supervisor, as its files and /proc show it."""
 
     restarts: int
     was_started: bool
@@ -66,7 +66,7 @@ class RankProcess:
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._spawned = 0
-        """The pid of a supervisor that this object has started and not reaped yet; 0 if there is none."""
+        """The pid of a supervisor that may have to be reaped; 0 if there is none."""
         self._pidfd: int | None = None
         self._ending: asyncio.Task[None] | None = None
         self._end: RankObservation | None = None

@@ -13,7 +13,15 @@ from job_tracker.scheduling import use_history
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, SLOT_SECONDS, Point, UseReader
+from job_tracker.scheduling.use_history import (
+    OF_PROJECTS,
+    OF_QUEUES,
+    SLOT_SECONDS,
+    Point,
+    Use,
+    UseHistory,
+    UseReader,
+)
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, spec
 
@@ -164,3 +172,14 @@ async def test_many_queues_and_foreign_notes_do_no_harm(
     await leader.write(NOW)
     points = (await UseReader(store).read(OF_QUEUES, ["vision"], NOW, DAY))["vision"]
     assert [point.held for point in points] == [0.125]
+
+
+def test_notes_that_are_read_again_on_the_next_day_do_not_bring_back_the_day_before() -> None:
+    history = UseHistory(OF_QUEUES)
+    history.observe(Use(held={"vision": 0.5}, waiting={}, guaranteed={}), NOW)
+    before = dict(history.texts())
+    assert before
+    history.restore(before, NOW)
+    assert history.texts() == before
+    history.restore(before, NOW + DAY)
+    assert history.texts() == {}

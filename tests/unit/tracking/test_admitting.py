@@ -484,6 +484,24 @@ async def test_the_reasons_of_waiting_jobs_are_counted_and_changes_announced_onc
     assert sum(cluster.admitting.reasons.values()) == 0
 
 
+async def test_a_reason_is_announced_later_if_the_store_does_not_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, waiting = await cluster.submit(CAPACITY, CAPACITY)
+    await cluster.admitting.run()
+
+    async def away(_: int) -> Job:
+        raise StoreUnavailable("injected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster.store, "get", away)
+        with pytest.raises(StoreUnavailable):
+            await cluster.admitting.keep_notes()
+    assert cluster.news == []
+    await cluster.admitting.keep_notes()
+    assert cluster.news == [(waiting, "capacity", "Other jobs use what it needs.")]
+
+
 async def test_a_later_leader_knows_what_was_learned_of_waits(cluster: Cluster) -> None:
     await cluster.submit(CAPACITY)
     await cluster.admitting.run()

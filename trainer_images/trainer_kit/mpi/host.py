@@ -28,13 +28,18 @@ async def host(place: Place, orted: str) -> None:
 
 
 async def _run_until_done(channel: Channel, orted: str, daemon: Daemon) -> None:
-    """Run the daemon until the launcher is done. Report to the launcher if the daemon ends first."""
+    """Run the daemon until the launcher is done. Report to the launcher if the daemon ends first.
+
+    Raises GroupError if the daemon cannot run.
+    """
     environment = {"OPAL_PREFIX": programs.prefix_of(orted)} if daemon.relocated else {}
     running = asyncio.create_task(programs.run([orted, *daemon.arguments], environment))
     done = asyncio.create_task(channel.receive())
     try:
         await asyncio.wait([running, done], return_when=asyncio.FIRST_COMPLETED)
         if running.done():
+            if (error := running.exception()) is not None:
+                raise GroupError(f"could not run {orted}, the daemon of mpirun: {error}") from error
             await channel.send(ended=running.result())
         await done
     finally:

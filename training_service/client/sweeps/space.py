@@ -40,7 +40,8 @@ class Choices(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         texts = [as_text(value) for value in self.choices]
-        if twice := next((text for text in texts if texts.count(text) > 1), None):
+        twice = next((text for text in texts if texts.count(text) > 1), None)
+        if twice is not None:
             raise ValueError(f"the choice {twice!r} is given twice")
         return self
 

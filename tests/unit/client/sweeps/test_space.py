@@ -73,7 +73,7 @@ def test_both_ends_of_integers_are_drawn() -> None:
         assert {Range(low=1, high=3, log=log).sample(random) for _ in range(200)} == {1, 2, 3}
 
 
-@pytest.mark.parametrize("choices", [(1, "1"), (0.5, 0.5), (True, "true")])
+@pytest.mark.parametrize("choices", [(1, "1"), (0.5, 0.5), (True, "true"), ("", "")])
 def test_choices_with_the_same_text_are_refused(choices: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="is given twice"):
         Choices(choices=choices)

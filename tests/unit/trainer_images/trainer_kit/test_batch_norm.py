@@ -62,3 +62,10 @@ def test_a_layer_with_two_names_stays_one() -> None:
     same: Any = batch_norm.over_group(model)
     assert isinstance(same[0], batch_norm.GroupBatchNorm)
     assert same[0] is same[2] is same[3][0]
+
+
+def test_examples_without_channels_are_refused_in_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="got 1 dimension"):
+        batch_norm.GroupBatchNorm(3)(torch.ones(3))
