@@ -63,9 +63,8 @@ def observe_rank(
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
     `notice` is the eviction that was seen before; a pod that is gone no longer shows it. `orphaned` says
-    that the pod of the master was never seen. The master is then gone, and the cluster is about to delete this
-    pod, which depends on it.
-    `gate_note` is the reason why a pod waits for Kueue.
+    that the pod of the master was never seen. The master is then gone, and the cluster is about to delete
+    this pod, which depends on it. `gate_note` is the reason why a pod waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)

@@ -2,7 +2,8 @@
 
 The process backend starts one supervisor for each rank as `python -I -S supervisor.py RANK_FOLDER`, with a
 pipe as descriptor 3. A job waits for its supervisors to start, so this program imports only modules that
-load fast. Importing json or signal takes as long as the start of the interpreter. In the rank's folder the supervisor
+load fast. Importing json or signal takes as long as the start of the interpreter. In the rank's folder, the
+supervisor
 
 - holds `lock` as long as it lives, so that a rank never runs twice;
 - writes `process.json` (its own pid and its child's) before the rank's command runs;
