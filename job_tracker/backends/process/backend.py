@@ -10,11 +10,7 @@ from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.process import beside, environments, sweeping
-from job_tracker.backends.process.diagnosis import (
-    environment_gone,
-    no_virtual_environment,
-    records_lost,
-)
+from job_tracker.backends.process.diagnosis import no_virtual_environment, records_lost
 from job_tracker.backends.process.files import GroupFolder
 from job_tracker.backends.process.folders import Folders
 from job_tracker.backends.process.group import ProcessGroup
@@ -90,8 +86,6 @@ class ProcessBackend:
     async def launch(self, job: Job) -> Observation:
         try:
             plan = self._plan(job)
-        except KeyError as error:
-            raise LaunchFailed(environment_gone(str(error.args[0]))) from error
         except OSError as error:
             raise LaunchFailed(_not_writable(self._settings.program_caches or self._root, error)) from error
         await self._refresh_once()

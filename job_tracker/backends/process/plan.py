@@ -8,7 +8,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from job_tracker.backends.process.diagnosis import environment_gone
 from job_tracker.backends.process.options import OwnOptions
+from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.policies import Elastic
@@ -88,14 +90,17 @@ def plan(
     `path` is the PATH of the processes, `inherited` are the variables that they get from the service's
     environment and settings, `extra_environment` are further variables of the service, and `cores` is the
     number of cores that all instances share. `runner` comes before the commands, `caches` are variables for
-    caches, and `environments` are the configured Python environments by name. Raises KeyError with the name
-    of an environment that is no longer configured.
+    caches, and `environments` are the configured Python environments by name. Raises LaunchFailed if the
+    program's environment is no longer configured.
     """
     spec, program = job.spec.group, job.spec.program
     own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes
     virtual_environment = own.virtual_environment
     if program and program.python_environment:
-        virtual_environment = (environments or {})[program.python_environment].absolute()
+        found = (environments or {}).get(program.python_environment)
+        if found is None:
+            raise LaunchFailed(environment_gone(program.python_environment))
+        virtual_environment = found.absolute()
     defaults = {
         # By default each process starts a thread per core, and the processes slow each other down.
         "OMP_NUM_THREADS": str(max(1, cores // (spec.size * processes))),
