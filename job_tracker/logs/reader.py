@@ -163,6 +163,7 @@ class LogReader:
         after: bytes,
         tail_lines: int | None,
     ) -> AsyncGenerator[bytes, None]:
+        """Yield the log of a rank; with `follow`, until the present start of the rank has ended."""
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)
         kept = self._kept, partial(self._archive.logs, group, rank)

@@ -185,7 +185,7 @@ debian_fault() { # debian_fault ACTION PART [PERCENT|off]
             pid=$(pid_of "$NAME" "$2") || die "$2 is not running"
             kill -STOP "$pid"
             # Until the thread that gets the signal runs, the other threads go on, and may still answer.
-            while cat "/proc/$pid/task/"*/stat 2>/dev/null | grep -qv ') [TtZX] '; do sleep 0.01; done
+            while grep -qsv ') [TtZX] ' "/proc/$pid/task/"*/stat; do sleep 0.01; done
             ;;
         cont)
             pid=$(pid_of "$NAME" "$2") || die "$2 is not running"

@@ -69,7 +69,7 @@ class Summary:
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int
-    """The number of jobs that did not finish."""
+    """The number of jobs that never started, were refused, or were stopped and never continued."""
     stopped: int = 0
     """The number of attempts that were stopped for other jobs."""
     resized: int = 0

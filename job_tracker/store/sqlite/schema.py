@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from job_tracker.common import local_faults
@@ -75,8 +75,9 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 def _advice(path: Path, error: Exception) -> str:
     """Return what to do after an error that prevents the use of a file."""
     remedy = local_faults.remedy_of(error) if isinstance(error, OSError) else None
-    if remedy is None and shutil.disk_usage(path.parent).free < _FULL:
-        remedy = local_faults.DISK_FULL  # SQLite may call it an I/O error
+    with suppress(OSError):  # the folder cannot be read: the first error says more
+        if remedy is None and shutil.disk_usage(path.parent).free < _FULL:
+            remedy = local_faults.DISK_FULL  # SQLite may call it an I/O error
     if remedy is None:
         return "Restore it from a backup, or move it away to start with an empty store."
     return f"This can pass: {remedy}; then start the service again."

@@ -12,6 +12,7 @@ import pytest
 from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.migrations import MIGRATIONS
+from job_tracker.store.sqlite.schema import open_file
 from tests.support.jobs import NOON, spec
 
 
@@ -82,6 +83,11 @@ async def test_a_file_on_a_full_disk_is_refused_with_the_advice_to_free_space(
         await store.close()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreRefused, match="cannot be used as the job store"):
+        open_file(tmp_path / "missing" / "jobs.db")
 
 
 async def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
