@@ -13,7 +13,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.trainers.fork_fixtures"]  # here, so that all tests share them
+# Here, so that all tests share them.
+pytest_plugins = ["tests.support.skipped_time", "tests.support.trainers.fork_fixtures"]
 
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
 """The order of the folders with the longest tests, which run before all other tests with --longest-first."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from language_model import corpus
 from language_model.prepare_data import prepare
 
+from tests.support.trainers.held import Held
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ KILLED = 1
 
 
 def test_a_standby_takes_over_in_the_same_attempt(forked_python: ForkedPython, server: Server) -> None:
+    held = Held(server.folder, forked_python.path)
+    held.hold(attempt=1, step=3)
     (server.folder / "config.toml").write_text(
-        f'[scheduling]\ncapacity = 5\n[process]\npath = "{forked_python.path}"\n'
+        f'[scheduling]\ncapacity = 5\n[process]\npath = "{held.path}"\n'
     )
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     parameters = {**SMALL, **SERVERS, "MAX_LOST_INSTANCES": "1"}
@@ -32,6 +35,7 @@ def test_a_standby_takes_over_in_the_same_attempt(forked_python: ForkedPython, s
                 break
         assert seen.status == pb.running, seen
         server.rank(job, KILLED).kill()
+        held.release(attempt=1)
         ended = client.wait(job, timeout=150)
         log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert (ended.status, ended.attempt) == (pb.succeed, 1), (ended.diagnosis, log)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.trainers.held import Held
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ def submit(client: TrainingClient, version: str) -> int:
 def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_run(
     forked_python: ForkedPython, server: Server
 ) -> None:
+    held = Held(server.folder, forked_python.path)
+    held.hold(attempt=1, step=20)  # until the notice
     config = server.folder / "config.toml"
-    config.write_text(config.read_text() + CONFIG.format(path=forked_python.path))
+    config.write_text(config.read_text() + CONFIG.format(path=held.path))
     labelled = [(question.text, question.coarse) for question in questions.load()]
     version = prepare(labelled, str(server.folder / "storage"), "1").version
     with server.start() as client:
@@ -54,6 +57,7 @@ def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_r
         for seen in client.watch(victim):
             if seen.status == pb.queuing:
                 break
+        held.release(attempt=1)
         assert (seen.preemptions, seen.attempt) == (1, 1)
         assert seen.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
         saved = seen.progress.checkpoint.step

@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.trainers.held import Held
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
 
@@ -47,15 +48,20 @@ def lines(pieces: Iterator[pb.GetTrainingLogsResponse]) -> list[str]:
 def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(
     forked_python: ForkedPython, server: Server
 ) -> None:
-    (server.folder / "config.toml").write_text(f'[process]\npath = "{forked_python.path}"\n')
+    held = Held(server.folder, forked_python.path)
+    held.hold(attempt=1, step=15)
+    held.hold(attempt=2, step=40)
+    (server.folder / "config.toml").write_text(f'[process]\npath = "{held.path}"\n')
     labelled = [(question.text, question.coarse) for question in questions.load()]
     version = prepare(labelled, str(server.folder / "storage"), "1").version
     with server.start() as client:
         broken = submit(client, version)
         at_step(client, broken, 1, 10)
         server.rank(broken, 2).kill()
+        held.release(attempt=1)
         resumed = at_step(client, broken, 2, 10)
         server.rank(broken, 1).kill()
+        held.release(attempt=2)
         ended = client.wait(broken, timeout=200)
         assert (ended.status, ended.attempt) == (pb.succeed, 3), ended
         unbroken = submit(client, version)

@@ -61,7 +61,7 @@ async def test_calls_fail_in_time_and_work_again_afterwards(
         return_exceptions=True,
     )
     assert all(isinstance(result, StoreUnavailable) for result in results), results
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 20, "they wait at the same time"
     server.start() if how == "kill" else server.resume()
     assert await answers(store, job.id) == job
     assert (await store.update(job.admitted(NOON))).state is JobState.LAUNCHING

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import replace
+from tests.support.patience import PATIENCE
 from training_service.auth.live import Live, Unusable
 
 
@@ -147,7 +148,7 @@ def test_a_slow_read_holds_up_no_other_thread(file: Path, clock: Clock) -> None:
         content = next(contents)
         if content == "second":
             reading.set()
-            assert go_on.wait(20)
+            assert go_on.wait(PATIENCE)
         return content
 
     live = Live("setting", [file], read, clock=clock)
@@ -155,7 +156,7 @@ def test_a_slow_read_holds_up_no_other_thread(file: Path, clock: Clock) -> None:
     clock.now += 1
     slow = threading.Thread(target=live.get)
     slow.start()
-    assert reading.wait(20)
+    assert reading.wait(PATIENCE)
     clock.now += 1
     assert live.get() == "first"
     go_on.set()

@@ -1,6 +1,7 @@
 """A training run with dropout, momentum and every kind of randomness, which prints each loss exactly.
 
-With SHARDED, every process holds only its shard of the model. With WAIT, each step waits for its save.
+With SHARDED, every process holds only its shard of the model. With WAIT, each step waits for its save. After
+the step HOLD_AT, the group waits for the file GO, or for ever without GO.
 With URIs of the form hindered://, HINDER=stall stalls the writing of a manifest for ever, HINDER=refuse
 fails all writes of rank 1, and HINDER=hold waits after the publication of a manifest until data is
 written to the pipe HOLD.
@@ -24,6 +25,7 @@ from trainer_kit.group import Group
 from trainer_kit.sampling import EpochSampler
 
 EXAMPLES, BATCH, EPOCHS = 120, 5, 3
+HOLD_AT = int(os.environ.get("HOLD_AT", "0"))
 
 
 class HinderedFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -79,9 +81,17 @@ def train(group: Group) -> None:
                 run.step()
                 if "WAIT" in os.environ:
                     run.wait()
+                if run.steps == HOLD_AT:
+                    hold(group)
             place.next_epoch()
     weights = [whole(parameter).detach().numpy().tobytes() for parameter in model.parameters()]
     print("weights", hashlib.sha256(b"".join(weights)).hexdigest(), flush=True)
+
+
+def hold(group: Group) -> None:
+    # All go on in the same round. Meanwhile, a lost process is noticed.
+    while group.total("GO" in os.environ and Path(os.environ["GO"]).exists())[0] < group.size:
+        time.sleep(0.01)
 
 
 def whole(parameter: torch.Tensor) -> torch.Tensor:

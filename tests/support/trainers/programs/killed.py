@@ -11,7 +11,7 @@ import sys
 
 from trainer_kit.checkpoints import keeping
 
-RANKS = ("HOROVOD_RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "TASK")
+RANKS = ("RANK", "HOROVOD_RANK", "JAX_PROCESS_ID", "OMPI_COMM_WORLD_RANK", "TASK")
 IS_KILLED = os.environ["KILL_RANK"] in [os.environ.get(name) for name in RANKS]
 
 step = keeping._KeptInFolder.step

@@ -180,7 +180,7 @@ def test_on_sigterm_the_server_saves_and_all_end(
             3, *MODULE, **environment(tmp_path, data) | {"EPOCHS": "10000", "CHECKPOINT_URI": str(saved)}
         )
         first_line_of(group[0])
-        for process in group:
+        for process in reversed(group):  # the server last: until it ends, the others do not
             process.terminate()
         ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [143] * 3, ends

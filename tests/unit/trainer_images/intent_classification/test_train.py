@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainer_kit.progress import Reporter
 from trainer_kit.report_sinks import PROGRESS, NullSink
 
 from tests.support.trainers.forkserver import ForkServer
+from tests.support.trainers.frameworks import KILLED
 from tests.support.trainers.launcher import TRAIN, Launcher, Trained, end_of, train
 
 SIZES = (1, 2, 3)
@@ -97,17 +99,15 @@ def test_a_group_that_is_killed_resumes_and_makes_the_identical_model(
     train(launcher, 2, questions_uri, unbroken, EPOCHS="3")
     kept = {"EPOCHS": "3", "CHECKPOINT_URI": str(tmp_path / "kept"), "CHECKPOINT_EVERY_STEPS": "5"}
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(resumed)}
-    master, worker = launcher.start_group(2, *TRAIN, **places, **kept)
-    assert master.stdout
-    assert next(line for line in master.stdout if line.startswith("epoch 2 of 3"))
-    worker.kill()
-    assert end_of(master).code != 0
-
-    newest = max((tmp_path / "kept").glob("*.json"))
-    step = int(newest.stem.rpartition("-")[2])
+    killed = {"KILL_RANK": "1", "KILL_AT": "92"}
+    master, worker = launcher.start_group(2, KILLED, TRAIN[1], **places, **kept, **killed)
+    assert end_of(worker).code == -signal.SIGKILL
+    end = end_of(master)
+    assert end.code != 0
+    assert "epoch 2 of 3" in end.stdout
 
     [end, _] = train(launcher, 2, questions_uri, resumed, JOB_ATTEMPT="2", **kept)
-    assert f"resuming from step {step}," in end.stdout
+    assert "resuming from step 90," in end.stdout
     assert manifest_of(resumed)["epochs"] == manifest_of(unbroken)["epochs"]
     assert manifest_of(resumed)["files"] == manifest_of(unbroken)["files"]
 

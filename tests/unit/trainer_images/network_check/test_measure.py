@@ -51,7 +51,7 @@ def test_three_instances_measure_all_pairs_and_collectives(
 def test_the_end_of_a_rank_is_named_with_the_pair_that_was_measured(
     tmp_path: Path, forks: Sequence[ForkServer]
 ) -> None:
-    endless = {"SIZES": "8", "REPEATS": "10000", "SIZE_SECONDS": "1000", **INSTANCE_EACH}
+    endless = {"SIZES": "8000000", "REPEATS": "10000", "SIZE_SECONDS": "1000", **INSTANCE_EACH}
     with Launcher(tmp_path, forks=forks) as launcher:
         first, second = launcher.start_group(2, *PROGRAM, MODEL_URI=str(tmp_path / "model"), **endless)
         assert first.stdout

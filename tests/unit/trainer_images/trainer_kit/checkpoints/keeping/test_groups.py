@@ -53,7 +53,7 @@ def test_a_group_that_is_killed_twice_reaches_identical_losses_and_weights(
     total = EPOCHS * (EXAMPLES // (size * BATCH))
     reported: dict[int, str] = {}
     for first, last in ((total // 4, total // 2), (total // 2 + 1, total - 2)):
-        group = job.start(size, WAIT="1")
+        group = job.start(size, WAIT="1", HOLD_AT=str(last))
         reported |= losses(read_until(group[0], chance.randint(first, last)))
         chance.choice(group).kill()
         ends = [end_of(process) for process in group]
@@ -70,12 +70,13 @@ def test_a_group_that_is_killed_twice_reaches_identical_losses_and_weights(
 
 
 def test_sigterm_to_one_rank_saves_and_ends_all(
-    job: Job, start: Start, unbroken: Callable[[int], list[Ended]]
+    job: Job, start: Start, unbroken: Callable[[int], list[Ended]], tmp_path: Path
 ) -> None:
-    never = {"CHECKPOINT_EVERY_STEPS": "1000000"}
-    group = job.start(3, **never)
+    never, go = {"CHECKPOINT_EVERY_STEPS": "1000000"}, tmp_path / "go"
+    group = job.start(3, **never, HOLD_AT="5", GO=str(go))
     read_until(group[2], 5)
     group[1].terminate()
+    go.touch()
     ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [TERMINATED] * 3, [end.stderr for end in ends]
     [saved] = start.published
@@ -93,7 +94,7 @@ def test_sigterm_to_one_rank_saves_and_ends_all(
 def test_a_job_resumes_with_another_number_of_processes(
     job: Job, before: int, after: int, model: dict[str, str]
 ) -> None:
-    group = job.start(before, WAIT="1", **model)
+    group = job.start(before, WAIT="1", HOLD_AT="10", **model)
     read_until(group[0], 10)
     for process in group:
         process.kill()
@@ -111,7 +112,7 @@ def test_a_rank_that_is_killed_while_saving_leaves_earlier_checkpoints(
     launcher: Launcher, folder: Path, start: Start
 ) -> None:
     job = Job(launcher, f"hindered://{folder}")
-    [first] = job.start(1, WAIT="1")
+    [first] = job.start(1, WAIT="1", HOLD_AT="5")
     read_until(first, 5)
     first.kill()
     end_of(first)

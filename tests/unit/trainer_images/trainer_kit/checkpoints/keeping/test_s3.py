@@ -69,7 +69,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def test_a_group_resumes_from_a_bucket(launcher: Launcher, server: Server) -> None:
     unbroken = [end_of(process, 200) for process in launcher.start_group(2, PROGRAM)]
     job = Job(launcher, "s3://training/checkpoints/1")
-    group = job.start(2, WAIT="1", **server.settings)
+    group = job.start(2, WAIT="1", HOLD_AT="19", **server.settings)
     reported = losses(read_until(group[0], 17))
     group[1].kill()
     reported |= losses(end_of(group[0], 200).stdout.splitlines())
@@ -83,13 +83,17 @@ def test_a_group_resumes_from_a_bucket(launcher: Launcher, server: Server) -> No
     assert [weights(end) for end in ends] == [weights(end) for end in unbroken]
 
 
-def test_a_store_that_goes_away_does_not_end_the_training(launcher: Launcher, server: Server) -> None:
+def test_a_store_that_goes_away_does_not_end_the_training(
+    launcher: Launcher, server: Server, tmp_path: Path
+) -> None:
     job = Job(launcher, "s3://training/checkpoints/2")
     once = {"AWS_MAX_ATTEMPTS": "1"}  # otherwise, the client's pauses between retries dominate this test
     settings = {**server.settings, **once, "CHECKPOINT_EVERY_STEPS": "30"}
-    [process] = job.start(1, WAIT="1", **settings)
+    go = tmp_path / "go"
+    [process] = job.start(1, WAIT="1", HOLD_AT="20", GO=str(go), **settings)
     before = read_until(process, 20)
     server.close()
+    go.touch()
     end = end_of(process, 200)
     assert end.code == 0, end.stderr
     assert len(losses([*before, *end.stdout.splitlines()])) == 72

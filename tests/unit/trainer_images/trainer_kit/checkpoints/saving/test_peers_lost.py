@@ -57,7 +57,7 @@ def test_a_published_checkpoint_survives_a_peer_that_is_killed_at_that_moment(
     job, reached = Job(launcher, str(folder)), 0
     for _ in range(ROUNDS):
         before = set(manifests(folder))
-        group = job.start(2, WAIT="1", CHECKPOINT_KEEP="1")
+        group = job.start(2, WAIT="1", CHECKPOINT_KEEP="1", HOLD_AT=str(reached + 4))
         wait_until_published(folder, before, group[0])
         group[1].kill()
         ends = [end_of(process) for process in group]
