@@ -2,7 +2,7 @@
 backend.
 
 50,000 jobs wait in 1,000 queues of 10 cohorts, and all of them fit. The tracker launches and observes the
-admitted jobs in the same time. The measured time runs from the start of the tracker, which first reads the
+admitted jobs meanwhile. The measured time runs from the start of the tracker, which first reads the
 queue, until the last job has been admitted. The baseline is Kueue's own performance test (50,000 workloads,
 1,000 queues: 42/s).
 

@@ -32,7 +32,7 @@ class Outcome:
     ended_right: bool
     evictions: int
     lost: int
-    """The number of steps that the job took before the notice, and again in the next attempt."""
+    """The steps before the drain that the job took again in the next attempt; 0 or less: none."""
 
 
 def _measure(quick: bool) -> list[Row]:

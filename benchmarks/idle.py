@@ -101,7 +101,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
     """Make the call for each request, and return all answers.
 
-    At most 100 calls are in flight at a time, because each has a deadline of 30 s.
+    At most 100 calls are in flight at a time.
     """
     left, answers = list(requests), []
     while left:

@@ -2,7 +2,7 @@
 
 Creates two Ethernet devices (tap) of these names in the network namespace of this process, and passes each
 frame from one to the other after SECONDS. Prints a line when the devices exist. It is killed when its parent
-ends. The relay is one process of Python, which carried 100 Mbit/s in a test. On a busy machine, a frame is
+ends. The relay is one Python process, which carried 100 Mbit/s in a test. On a busy machine, a frame is
 late by the time in which the process does not run. This time is short relative to a latency of 5 ms, but
 longer than a latency of 0.1 ms.
 """

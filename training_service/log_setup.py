@@ -81,6 +81,6 @@ def set_up(settings: LoggingSettings) -> None:
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger(GRPC_LOGGER).addFilter(quotes_no_metadata)
-    # Do not collect facts that neither format shows: every call that changes something logs a line.
+    # Every call that changes something logs a line. So facts that neither format shows are not collected.
     logging._srcfile = None  # "Optimization" in the logging HOWTO: records without file and line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

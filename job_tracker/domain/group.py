@@ -24,7 +24,7 @@ class Phase(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process has ended."""
+        """Return whether the rank has ended."""
         return self not in (Phase.PENDING, Phase.RUNNING)
 
 
@@ -34,9 +34,9 @@ class RankStatus:
 
     `exit_code` is 128 + N after signal N, and None while the rank runs or if its code is unknown.
 
-    `note` is the known reason why a rank is still waiting. `restarts` counts the rank's restarts in this
-    attempt; only ranks of elastic jobs are restarted. `is_gated` says that the cluster's own queue has not
-    let the rank start yet.
+    `note` is a sentence about the phase, such as the reason why a rank waits or was lost. `restarts` counts
+    the rank's restarts in this attempt; only ranks of elastic jobs are restarted. `is_gated` says that the
+    cluster's own queue has not let the rank start yet.
     """
 
     rank: int
@@ -158,7 +158,7 @@ class GroupSpec:
     So a queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are
     not part of the spec: backends apply them at launch.
 
-    Stored jobs leave out fields that have their default, so the defaults of this class never change.
+    Stored jobs leave out fields that have their default, so the defaults of this class must never change.
     """
 
     roles: Mapping[str, int]
@@ -167,7 +167,7 @@ class GroupSpec:
     """The backend for which the spec is resolved; empty for unresolved specs, which earlier versions
     accepted."""
     framework: str = "pytorch"
-    trainers: InstanceSpec = InstanceSpec()  # it never changes
+    trainers: InstanceSpec = InstanceSpec()  # it is immutable
     """The master and its workers. In an unresolved spec: their options in the request."""
     others: Mapping[str, InstanceSpec] = field(default_factory=dict)
     """The other roles, by name."""

@@ -2,7 +2,7 @@
 
 Only the tracker moves jobs that are launching or running. It compares a stored job with its observed group,
 and takes one step at a time (decisions.py). Events only say which job needs work. A periodic check of all
-jobs makes up for missed events. If a crash has interrupted a step, the step is simply taken again.
+jobs makes up for missed events. If a crash has interrupted a step, the step is taken again.
 """
 
 import asyncio
@@ -275,8 +275,8 @@ class Tracker:
         self._has_looked, self.looked_at = True, now
         if may_be_late:
             await self._queue_back_offs()
-        # The live jobs are read only now. Until the first look is complete, `_settle` skips all jobs, even
-        # those that become live or due during the look.
+        # The live jobs are read after the look, because until the first look is complete, `_settle` skips
+        # all jobs, even those that become live or due during the look.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *found}:
             self._queue.add(job_id)

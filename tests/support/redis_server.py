@@ -85,7 +85,7 @@ class RedisServer:
 
     def ask(self, *command: str) -> Any:
         """Return the answer to a command, as in redis-cli."""
-        with redis.Redis.from_url(self.url, decode_responses=True, protocol=2, socket_timeout=5) as client:
+        with redis.Redis.from_url(self.url, decode_responses=True, protocol=2, socket_timeout=60) as client:
             return client.execute_command(*command)
 
     def kill(self) -> None:

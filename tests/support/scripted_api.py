@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +12,8 @@ from aiohttp import web
 from job_tracker.backends.kubernetes.client import Patience
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-IMPATIENT = Patience(try_seconds=0.3, total_seconds=3.0, first_pause=0.01, longest_pause=0.05)
+PATIENT = Patience(try_seconds=240.0, total_seconds=240.0, first_pause=0.01, longest_pause=0.05)
+IMPATIENT = replace(PATIENT, try_seconds=0.3, total_seconds=3.0)
 
 
 def status(code: int, reason: str = "", message: str = "no", **headers: str) -> Answer:

@@ -18,6 +18,7 @@ from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from training_service import main
 from training_service.web.routes import PAGES
 from training_service.web_opening import Dashboard, open_dashboard
@@ -34,7 +35,7 @@ class Browser:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client = httpx.AsyncClient(base_url=url, timeout=30, headers={"accept": ACCEPT})
+        self.client = httpx.AsyncClient(base_url=url, timeout=PATIENCE, headers={"accept": ACCEPT})
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
         """Load a page, without following redirects."""
@@ -67,7 +68,7 @@ class Browser:
     @asynccontextmanager
     async def events(self, path: str) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
         """Open a stream of events, and yield an iterator over the names and data of the events."""
-        async with self.client.stream("GET", path, timeout=30) as answer:
+        async with self.client.stream("GET", path, timeout=PATIENCE) as answer:
             assert answer.status_code == 200, await answer.aread()
             yield _events(answer.aiter_lines())
 

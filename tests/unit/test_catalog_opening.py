@@ -18,6 +18,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.catalog import SETTINGS
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from training_service.auth import live
 from training_service.auth.live import Unusable
 from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, open_catalog, reader_of
@@ -117,7 +118,7 @@ async def test_a_file_that_became_a_pipe_is_refused(
     catalog = await opened(store, file)
     file.path.unlink()
     os.mkfifo(file.path)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         for _ in range(2):  # a file that is being replaced may look like this for a moment
             await catalog.catalog.refresh()
     assert names(catalog) == {"own"}
@@ -222,7 +223,7 @@ async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
     )
     assert "own" in found.catalog.tree.queues
     is_used = asyncio.Event()
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
         with found.catalog.calling(is_used.set):
             follower = tasks.create_task(found.catalog.follow())
             await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))

@@ -137,7 +137,7 @@ def are_measured(layout: Layout, device_type: str) -> bool:
 def gather(
     times: PassTimes, layout: Layout, ranks: dist.ProcessGroup, device: torch.device
 ) -> dict[str, Any] | None:
-    """Return the content of FILE; None without a timeline. All of these ranks must call this."""
+    """Return the content of FILE; None without a timeline. Every process of `ranks` must call this."""
     if not times.steps or not are_measured(layout, device.type):
         return None
     found: list[Seconds] = [{}] * layout.pipeline
@@ -148,7 +148,7 @@ def gather(
 def timeline(layout: Layout, ranks: Sequence[Seconds], steps: int) -> dict[str, Any]:
     """Return the content of FILE, given the passes of each of the pipeline's ranks in their order.
 
-    It has one step if the pipeline is flushed (see `is_flushed`), and otherwise a piece of the training.
+    It has the last step if the pipeline is flushed (see `is_flushed`), else the last UNFLUSHED_STEPS steps.
     """
     return {
         "schedule": str(layout.schedule),

@@ -54,7 +54,7 @@ class Update:
 
 
 class PipeDream:
-    """One stage: `learn` takes a batch in, and steps with an earlier one."""
+    """One stage: `learn` starts a batch, and steps with the oldest one in flight."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PipeDream:
     def learn(self, batch: Batch, learning_rate: float, position: Position) -> float | None:
         """Start a data rank's share of a batch. If enough batches are in flight, step with the oldest one.
 
-        Returns the loss of this batch in the last stage, and None in the others. Raises TrainingError if the
+        Returns the loss of the share in the last stage, and None in the others. Raises TrainingError if the
         loss of the oldest batch is not finite.
         """
         with self._times.step():
@@ -216,7 +216,7 @@ class Line:
         work = dist.isend(tensor, group=self._group, group_dst=stage)
         assert work is not None
         self._sent.append((work, tensor))
-        while len(self._sent) > self._group.size():  # no more can be on their way
+        while len(self._sent) > self._group.size():  # more cannot be on their way: the oldest has arrived
             self._sent.popleft()[0].wait()
 
     def receive(self, tensor: Tensor, stage: int) -> None:

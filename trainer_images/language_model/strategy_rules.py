@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def averaging_fits(layout: "Layout") -> None:
-    """Check the parameters of averaging. Raises ParameterError, with the numbers and the rule."""
+    """Check the parameters of averaging and gossip, and OPTIMIZER. Raises ParameterError, with the rule."""
     averages = layout.strategy in (Strategy.AVERAGING, Strategy.GOSSIP)
     if averages and layout.pipeline * layout.tensor > 1:
         raise ParameterError(

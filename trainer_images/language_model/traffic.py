@@ -1,6 +1,6 @@
 """Counts the bytes that processes send to each other.
 
-Each collective is counted when PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
+Each operation is counted when PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
 count is the traffic of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S
 for an all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
 Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce is counted
@@ -25,7 +25,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.sent: defaultdict[str, float] = defaultdict(float)
-        """The bytes by kind of collective."""
+        """The bytes by kind of operation."""
         self.messages = 0
         """The number of messages to a single process, such as the next stage of a pipeline."""
 

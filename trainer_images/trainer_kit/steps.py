@@ -85,7 +85,7 @@ class Steps:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Declare that no step is expected within the block: it is in `name`, one of PHASES."""
+        """Declare that the block is the phase `name`, one of PHASES, in which no step is expected."""
         if name not in PHASES:
             raise ValueError(f"phase {name!r} is not allowed; allowed: {', '.join(PHASES)}")
         before, began = self._phase, self._clock()

@@ -7,7 +7,7 @@ Containers cannot change the image from which they are made, and an image is nev
 copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine
 once, and each rank starts with its own copy. The engine does not remove an image that a container uses.
 
-The time at which an image was last tagged is the time of its last use.
+`ensure` tags an image at each use, so its last tag shows its last use.
 """
 
 import asyncio
@@ -113,8 +113,8 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # A service that was killed may have left a container. This removes it even if another replica is
-            # filling it at this moment: that replica then starts again.
+            # A service that was killed may have left a container. If another replica is filling one at this
+            # moment, that one is removed, too, and that replica starts again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
             # The engine creates no container without a command, and a program image may have none of its own.
             container = await self._client.create_container(

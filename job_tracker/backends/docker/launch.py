@@ -160,7 +160,7 @@ class Launcher:
     async def _with_files(
         self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Replace containers without the program's files, which an earlier version of the service has left.
+        """Replace containers that an earlier version of the service has left without the program's files.
 
         `claimed` has the containers by rank, each with the flag whether it is new. The result has the same
         form.

@@ -84,7 +84,7 @@ async def find_credentials(access: Access) -> Credentials:
 
 
 def _settle_proxy(configuration: Configuration) -> None:
-    """Set the proxy from the environment in the configuration, once.
+    """Copy the proxy from the environment into the configuration, once.
 
     Otherwise, the library would read the environment and ~/.netrc for each call.
     """

@@ -41,7 +41,7 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more than are used, so that logs never block a watch
-_PATIENT_STREAMS = 128  # streams being opened: more than a node has pods, so one hung node blocks no others
+_PATIENT_STREAMS = 128  # streams being opened; a node has fewer pods, so one hung node does not block others
 _PAGE = 500
 _gives_way = ContextVar("gives_way", default=False)
 
@@ -67,8 +67,9 @@ class Listing:
 class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
-    The first call connects. Calls raise ApiError. Unreachable, and Conflict of a create, are raised only
-    after several tries; other errors are raised at once. `watch`, `logs` and `execute` are not retried.
+    The first call connects. Calls raise ApiError, and BackendRefused if no credentials can be read.
+    Unreachable, and Conflict of a create, are raised only after several tries; other errors are raised at
+    once. `watch`, `logs` and `execute` are not retried.
     """
 
     def __init__(
@@ -81,8 +82,7 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Limit the calls in flight to `calls`, and those of them inside `giving_way` to a quarter of that
-        number.
+        """Limit the calls in flight to `calls`, and calls inside `giving_way` to a quarter of that number.
 
         At most `streams` logs are read at once. Watches do not count towards either limit.
         """

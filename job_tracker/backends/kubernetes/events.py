@@ -57,7 +57,7 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    # The job may have ended by itself before it could be queued again.
+    # If an interrupted job ends by itself before its stop, that ending is new, too.
     is_new = before.ending is None or (bool(before.interrupted) and not after.interrupted)
     if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)

@@ -187,7 +187,7 @@ class PodGroup(LiveGroup):
         return seen
 
     def _with_log(self, rank: int) -> Manifest | None:
-        """Return the rank's pod. If the end of its log was read, it replaces the kubelet's message."""
+        """Return the rank's pod. The end of its log, once read, replaces the kubelet's message."""
         pod = self.pods.get(rank)
         log_end = self.log_ends.get(pod["metadata"]["uid"]) if pod else None
         return with_message(pod, log_end) if pod and log_end else pod
@@ -352,7 +352,7 @@ def _training_states(pod: Manifest) -> list[Manifest]:
 def has_ended(pod: Manifest) -> bool:
     """Return whether the pod has ended by itself and its node reports no running process.
 
-    The phase does not suffice, because early kubelets set Failed before they end the pod's processes.
+    The phase does not suffice, because old kubelets set Failed before they end the pod's processes.
     """
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")

@@ -4,7 +4,7 @@ A label removes such pods from the selection of live groups, so every replica ig
 which a pod is kept is written on the pod, so any replica can remove it afterwards.
 
 Only pods that ended by themselves can be kept, because a running pod is ended by deleting it. A deadline
-(activeDeadlineSeconds) would end a running pod without deleting it. But early kubelets (seen with 1.20)
+(activeDeadlineSeconds) would end a running pod without deleting it. But old kubelets (seen with 1.20)
 report such a pod as Failed while its processes run, and never report the end of the processes
 (kubernetes/kubernetes issue 88613).
 """

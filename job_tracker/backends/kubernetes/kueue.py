@@ -111,7 +111,7 @@ class KueueMarks:
 
 
 def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels or annotations without Kueue's keys. Only Kueue's keys about the topology stay."""
+    """Return the labels or annotations without Kueue's keys, except its keys about the topology."""
     return {
         key: value
         for key, value in values.items()

@@ -2,7 +2,7 @@
 
 A pod of an attempt is not created a second time, because the first pod may have run. If any pod of the
 attempt is known and the master is missing, the attempt has failed. A worker is not created again if it was
-ever seen, or if the group was ever complete. Only to restart a rank, its pod is created again.
+ever seen, or if the group was ever complete. Only a restart of a rank creates its pod again.
 """
 
 import logging
@@ -76,7 +76,7 @@ class _Attempt:
         if rank in ours:
             return restarts_of(ours[rank]) < restarts_of(wanted)
         if rank == MASTER_RANK and ours:
-            return False  # without the master: other pods exist, which were created after it
+            return False  # the master has existed: the other pods were created after it
         return restarts_of(wanted) > 0 or not self.plan.was_launched
 
 
@@ -165,7 +165,7 @@ class Launcher:
             if refusal is None:
                 raise
             raise LaunchFailed(refusal) from error
-        if is_gated(wanted) and not is_gated(made):  # early API servers drop fields that they do not know
+        if is_gated(wanted) and not is_gated(made):  # old API servers drop fields that they do not know
             raise LaunchFailed(diagnosis.NO_GATES)
         return made
 

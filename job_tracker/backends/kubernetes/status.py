@@ -288,7 +288,7 @@ def deletion_deadline(pod: Manifest) -> datetime | None:
 def node_is_silent(pod: Manifest) -> bool:
     """Return whether the control plane has lost contact with the pod's node.
 
-    After such a loss, the control plane marks the pod as not ready (as unknown in early versions), and leaves
+    After such a loss, the control plane marks the pod as not ready (as unknown in old versions), and leaves
     all other parts of the status as the kubelet last wrote them.
     """
     ready = _condition(pod, "Ready").get("status")

@@ -48,7 +48,7 @@ _LOG_SECONDS = 10.0
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
-# Early kubelets remove pods with ended containers only every 10 s.
+# Old kubelets remove pods with ended containers only every 10 s.
 _KUBELET_SECONDS = 0.5
 # The shortest grace period with which the API server waits for the node.
 _STALLED_GRACE = 1

@@ -7,6 +7,7 @@ from job_tracker.backends.base import Backend
 from job_tracker.domain.group import GroupRef, Phase
 from tests.support.backends import World, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 GRACE = timedelta(seconds=5)
 FOREVER = {"PRINT": "hello", "RUN_SECONDS": "forever"}
@@ -14,7 +15,7 @@ FOREVER = {"PRINT": "hello", "RUN_SECONDS": "forever"}
 
 async def found(backend: Backend, *groups: GroupRef) -> None:
     """Wait until exactly these groups are observed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while set(await groups_of(backend)) != set(groups):
             await asyncio.sleep(0.02)
 

@@ -11,6 +11,7 @@ from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.lease import Term
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from tests.support.stores import Reopen
 
 LONG = timedelta(minutes=1)
@@ -19,7 +20,7 @@ SHORT = timedelta(milliseconds=50)
 
 async def won(store: Store, lifetime: timedelta = LONG) -> Term:
     """Win the lease as soon as it is free, and return the term."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while (term := await store.lead("me", lifetime)) is None:
             await asyncio.sleep(0.01)
     return term
@@ -80,7 +81,7 @@ async def test_a_resignation_frees_the_lease_at_once(store: Store) -> None:
     term = await won(store)
     with store.resignations() as resignations:
         await store.resign(term)
-        await asyncio.wait_for(anext(resignations), 5)
+        await asyncio.wait_for(anext(resignations), PATIENCE)
     following = await store.lead("another", LONG)
     assert following is not None
     assert following.number == term.number + 1

@@ -14,6 +14,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.jobs import Changes
 from job_tracker.store.queue_moves import QueueMoves
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 
 
 class Watchers:
@@ -36,7 +37,7 @@ class Watchers:
         self.hints[job.id] = asyncio.create_task(self._next(self.changes[job.id]))
 
     async def hint(self, job: Job) -> JobState:
-        hinted = await asyncio.wait_for(self.hints[job.id], 10)
+        hinted = await asyncio.wait_for(self.hints[job.id], PATIENCE)
         self.wait_for_hint(job)
         return hinted[1]
 

@@ -10,7 +10,7 @@ from job_tracker.domain.policies import Deadlines, RetryPolicy
 from tests.support.api_service import Service, metadata
 from training_service._generated import training_service_pb2 as pb
 
-SHORTLY = Duration(nanos=300_000_000)
+SHORTLY = Duration(nanos=50_000_000)
 
 
 async def test_a_job_without_a_policy_gets_the_configured_one(untracked: Service) -> None:
@@ -52,12 +52,7 @@ async def test_the_status_shows_the_attempts(service: Service) -> None:
         retry_policy=pb.RetryPolicy(max_attempts=2, backoff=SHORTLY, retry_on=["crashed"]),
     )
     job_id = (await service.stub.Train(request)).job_id
-    seen = [status async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id))]
-    waiting = next(status for status in seen if status.HasField("next_attempt_at"))
-    assert (waiting.status, waiting.attempt, waiting.positionInQueue) == (pb.queuing, 1, 0)
-    assert waiting.message.startswith("Attempt 1 of 2 failed; the next one follows after a pause. Rank 0 ")
-    assert not waiting.HasField("diagnosis")
-    last = seen[-1]
+    last = await service.seen(job_id, pb.failure)
     assert (last.status, last.attempt) == (pb.failure, 2)
     assert last.message.endswith("Given up after 2 attempts.")
     assert [(move.status, move.attempt, move.diagnosis.category) for move in last.moves] == [
@@ -86,13 +81,19 @@ async def test_jobs_between_attempts_are_listed_as_queuing(service: Service) -> 
     request = pb.TrainRequest(
         metadata=metadata({"EXIT_CODE": "3"}),
         retry_policy=pb.RetryPolicy(
-            backoff=Duration(seconds=3600), max_backoff=Duration(seconds=3600), retry_on=["any"]
+            max_attempts=2,
+            backoff=Duration(seconds=3600),
+            max_backoff=Duration(seconds=3600),
+            retry_on=["any"],
         ),
     )
     job_id = (await service.stub.Train(request)).job_id
-    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
-        if status.HasField("next_attempt_at"):
+    async for waiting in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if waiting.HasField("next_attempt_at"):
             break
+    assert (waiting.status, waiting.attempt, waiting.positionInQueue) == (pb.queuing, 1, 0)
+    assert waiting.message.startswith("Attempt 1 of 2 failed; the next one follows after a pause. Rank 0 ")
+    assert not waiting.HasField("diagnosis")
     page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(statuses=[pb.queuing]))
     assert [job.job_id for job in page.jobs] == [job_id]
     cancelled = await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))

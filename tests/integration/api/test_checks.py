@@ -11,6 +11,7 @@ import grpc
 from job_tracker.catalog import Parameter
 from tests.support.api_service import Serve, metadata
 from tests.support.catalog import algorithm_of
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -18,7 +19,7 @@ FLOOD = 12
 
 
 async def seen(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.01)
 

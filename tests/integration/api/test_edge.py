@@ -25,6 +25,7 @@ from job_tracker.domain.errors import (
 from job_tracker.domain.job import Job
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service, metadata
+from tests.support.patience import PATIENCE
 from training_service import log_setup as logs
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
@@ -236,7 +237,7 @@ async def test_calls_are_counted_by_method_and_code(service: Service) -> None:
 
 async def test_a_call_cancelled_by_its_client_is_counted_as_cancelled(service: Service) -> None:
     await service.seen(await service.train({"RUN_SECONDS": "forever"}), pb.running)  # then the client leaves
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while await service.metrics.ended.get() != ("WatchTraining", grpc.StatusCode.CANCELLED):
             pass
 

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.api_service import Serve, Service, metadata
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient
 from training_service.client.cli.app import app
@@ -65,7 +66,7 @@ async def test_a_job_that_waits_for_its_flavor_starts_with_the_remedy_that_is_pr
         running = (await service.stub.Train(asking("small", 2))).job_id
         assert await flavor_of(service, running) == "small"
         job = await client.submit("program", "1", "v1", parameters=LONG, flavor="small")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not (found := await client.why(job)).reasons or found.reasons[0].code != "capacity":
                 await asyncio.sleep(0.05)  # the leader writes its reasons once a second
         assert found.wanted_flavor == "small"
@@ -87,7 +88,7 @@ async def test_the_queue_says_which_flavor_a_job_asks_for(service: Service) -> N
     job = (await service.stub.Train(asking("large"))).job_id
     await service.seen(job, pb.running)
     async with AsyncTrainingClient(service.address) as client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not (jobs := (await client.queue_snapshot()).jobs):
                 await asyncio.sleep(0.02)  # a replica's view of the queue follows the store
     [seen] = jobs

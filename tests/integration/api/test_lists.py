@@ -10,6 +10,7 @@ from job_tracker.store.jobs import LARGEST_LIST, JobFilter, Listing
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.api import servicer
 
@@ -52,7 +53,8 @@ async def test_a_page_of_large_jobs_is_shorter(untracked: Service) -> None:
     assert found == ids[::-1]
 
 
-async def test_the_number_of_unread_lists_is_bounded(serve: Serve) -> None:
+async def test_the_number_of_unread_lists_is_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servicer, "_SEND_SECONDS", PATIENCE)
     service = await serve(CountingStore, tracked=False)
     await large_jobs(service, 2)
     assert isinstance(service.store, CountingStore)
@@ -71,7 +73,7 @@ async def test_unread_lists_of_one_address_do_not_delay_another(serve: Serve) ->
     with unread_calls(service.address, 200, LIST, b"", source="127.0.0.2"):
         while service.store.lists < servicer._LISTS_OF_ONE:
             await asyncio.sleep(0.01)
-        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=10)
+        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
         assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
@@ -83,11 +85,14 @@ async def test_unread_lists_delay_others_only_for_a_while(
     service = await serve(tracked=False)
     ids = await large_jobs(service, 2)
     with unread_calls(service.address, 40, LIST, b""):
-        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=60)
+        page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
         assert [job.job_id for job in page.jobs] == ids[::-1]
 
 
-async def test_the_number_of_unread_large_statuses_is_bounded(serve: Serve) -> None:
+async def test_the_number_of_unread_large_statuses_is_bounded(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "_SEND_SECONDS", PATIENCE)
     service = await serve(CountingStore, tracked=False)
     [large] = await large_jobs(service, 1)
     small = await service.train()

@@ -10,6 +10,7 @@ import pytest
 from job_tracker.domain.caller import Role
 from tests.support.access import Entry, Sent, failure
 from tests.support.api_service import Serve, Service, metadata
+from tests.support.patience import PATIENCE
 from tests.support.trees import manifest_of
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import access_service_pb2_grpc as apb_grpc
@@ -172,7 +173,7 @@ class Matrix:
         about = [*sent, ("x-project", name)] if rpc in ("Train", *OF_PROGRAMS) else sent
         call: Callable[..., Any] = getattr(stub(self.service.channel), rpc)
         message = request(**fields)
-        return await failure(call([message] if rpc in UPLOADS else message, metadata=about, timeout=20))
+        return await failure(call([message] if rpc in UPLOADS else message, metadata=about, timeout=PATIENCE))
 
     async def verdict(self, rpc: str, project: str, sent: Sent) -> str:
         code, details = await self.answer(rpc, project, sent)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from job_tracker.domain.caller import Role
 from tests.support.access import Entry, Sent, failure
 from tests.support.api_service import CAPACITY, Serve, Service, metadata
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient
 from training_service.client.cli.app import app
@@ -24,7 +25,7 @@ async def snapshot(service: Service, sent: Sent) -> pb.GetQueueSnapshotResponse:
 
 async def seen_with(service: Service, jobs: int) -> pb.GetQueueSnapshotResponse:
     """Return the queue with this number of jobs, of which the first runs. It may be a second old."""
-    async with AsyncTrainingClient(service.address) as client, asyncio.timeout(30):
+    async with AsyncTrainingClient(service.address) as client, asyncio.timeout(PATIENCE):
         while True:
             found = await client.queue_snapshot()
             if len(found.jobs) == jobs and found.jobs[0].HasField("admitted_at"):

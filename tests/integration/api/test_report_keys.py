@@ -11,6 +11,7 @@ from job_tracker.reports import ReportKeys, ReportTokens
 from tests.support.access import Entry, failure
 from tests.support.api_service import Serve, Service
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_reporter_pb2 as rpb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
@@ -37,7 +38,7 @@ async def live(service: Service) -> Job:
 def report(service: Service, token: str, step: int) -> Any:
     request = rpb.ReportRequest(step=step, metrics=[rpb.MetricValue(name="loss", value=step, step=step)])
     sent = (("authorization", f"Bearer {token}"),)
-    return TrainingReporterStub(service.channel).Report(request, metadata=sent, timeout=60)
+    return TrainingReporterStub(service.channel).Report(request, metadata=sent, timeout=PATIENCE)
 
 
 async def rotate(entry: Entry) -> apb.ReportKey:

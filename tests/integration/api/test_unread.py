@@ -11,6 +11,7 @@ import pytest
 from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
 from tests.support.logs import pieces_of, records
+from tests.support.patience import PATIENCE
 from training_service import job_opening
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -50,14 +51,14 @@ def unread(service: Service, method: str, message: bytes, count: int = 200) -> A
 
 
 async def are_held(places: Places, count: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(places._held) != count:
             await asyncio.sleep(0.01)
 
 
 async def calls_of_grpc(count: int) -> None:
     """Wait until gRPC has this number of calls."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len([task for task in asyncio.all_tasks() if task.get_name() == "rpc_task"]) != count:
             await asyncio.sleep(0.01)
 
@@ -65,7 +66,7 @@ async def calls_of_grpc(count: int) -> None:
 async def paused(service: Service) -> asyncio.Task[Any]:
     """The only call that sends a log, once its client has stopped reading."""
     clock = asyncio.get_running_loop().time
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while True:
             await asyncio.sleep(0.01)
             for call, (_, since) in service.servicer._logs._held.items():
@@ -78,7 +79,7 @@ async def that_call_is_ended(service: Service, job_id: int) -> None:
     call = await paused(service)
     request = pb.GetTrainingLogsRequest(job_id=job_id).SerializeToString()
     with unread_calls(service.address, 4, f"{PATH}/GetTrainingLogs", request):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.wait([call])
 
 

@@ -5,6 +5,7 @@ import asyncio
 import grpc
 
 from tests.support.api_service import CAPACITY, Service
+from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
 
 LARGE = {"RUN_SECONDS": "forever", "PARALLEL_INSTANCES": str(CAPACITY)}
@@ -15,7 +16,7 @@ async def explained(service: Service, job_id: int) -> pb.ExplainTrainingResponse
 
 
 async def waits_for(service: Service, job_id: int, reason: str) -> pb.ExplainTrainingResponse:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not (found := await explained(service, job_id)).reasons or found.reasons[0].code != reason:
             await asyncio.sleep(0.05)  # the leader writes its reasons once a second
     return found
@@ -48,7 +49,7 @@ async def test_the_message_of_a_waiting_job_has_the_reason_and_the_expected_star
     await service.train(LARGE)
     job_id = await service.train(LARGE)
     await waits_for(service, job_id, "capacity")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while "Other jobs use" not in (message := (await service.status(job_id)).message):
             await asyncio.sleep(0.1)  # what statuses show is a few seconds old
     assert message.startswith(
@@ -64,7 +65,7 @@ async def test_the_queue_shows_waiting_jobs_and_what_queues_use(service: Service
     await service.seen(running, pb.running)
     waiting = [await service.train(LARGE, name=f"job-{number}") for number in range(3)]
     await waits_for(service, waiting[2], "order")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         page = await service.stub.GetQueue(pb.GetQueueRequest(page_size=2))
         while not page.queues[0].running or page.queues[0].waiting < 3:  # it was read a moment ago
             page = await service.stub.GetQueue(pb.GetQueueRequest(page_size=2))

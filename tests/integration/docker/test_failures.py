@@ -38,8 +38,8 @@ async def refusal(world: DockerGroups, instances: int = 1, **settings: Any) -> D
     return refused.value.diagnosis
 
 
-async def stop(backend: DockerBackend) -> list[Phase]:
-    end = await backend.stop(job().group, SHORT)
+async def stop(backend: DockerBackend, grace: timedelta = SHORT) -> list[Phase]:
+    end = await backend.stop(job().group, grace)
     assert end is not None
     return [rank.phase for rank in end.statuses]
 
@@ -172,7 +172,7 @@ async def test_output_during_the_grace_is_kept(world: DockerGroups) -> None:
     backend = world.open()
     await started(backend, job())
     await anext(backend.logs(job().group, 0, follow=True))
-    assert await stop(backend) == [Phase.STOPPED]
+    assert await stop(backend, timedelta(minutes=1)) == [Phase.STOPPED]
     assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"
 
 

@@ -17,6 +17,7 @@ from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, groups_of, printed
 from tests.support.jobs import NOON, job
+from tests.support.patience import PATIENCE
 
 GRACE = timedelta(seconds=5)
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -164,6 +165,6 @@ async def test_an_end_is_read_again_after_an_unexpected_error(
     monkeypatch.setattr(ranks.RankProcess, "_read_end", fails_once)
     backend = world.open()
     await backend.launch(job(FOREVER))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert await backend.stop(job().group, GRACE) is not None
     assert await groups_of(backend) == {}

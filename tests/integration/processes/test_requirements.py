@@ -129,13 +129,14 @@ async def test_unused_environments_are_removed_and_used_ones_never(programs: Pro
 
 
 def test_each_project_keeps_a_bounded_number(tmp_path: Path) -> None:
+    now = time.time()
     for number in range(4):
         folder = tmp_path / "vision" / f"{number}"
         folder.mkdir(parents=True)
         (folder / "complete").touch()
         lock = tmp_path / "vision" / f"{number}.lock"
         lock.touch()
-        os.utime(lock, (time.time() - number, time.time() - number))
+        os.utime(lock, (now - number, now - number))
     with (tmp_path / "vision" / "3.lock").open() as used:
         fcntl.flock(used, fcntl.LOCK_SH)
         environments.sweep(tmp_path, keep=1000, most=2)

@@ -84,7 +84,7 @@ async def test_a_stop_continues_without_the_service(world: ProcessGroups) -> Non
     await first.launch(job())
     lines = texts_of(first.logs(job().group, 0, follow=True))
     assert await anext(lines) == "up\n"
-    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=1)))
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=5)))
     assert await anext(lines) == "asked\n"
     stopping.cancel()  # the service dies
     await asyncio.gather(stopping, return_exceptions=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.store.redis import Address, RedisStore
-from tests.support.redis_server import RedisServer, server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer, server_or_skip
 from tests.support.stores import Open
 
 
@@ -28,8 +28,8 @@ def server(redis_server: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def answer_seconds() -> float:
-    """The time limit of calls: as in services, because a busy machine may take a second."""
-    return 5.0
+    """The time limit of calls, which an answer on a busy machine never reaches."""
+    return ANSWER_SECONDS
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from job_tracker.domain.errors import LeadershipLost
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
@@ -25,8 +26,8 @@ async def test_a_resignation_reaches_all_waiting_replicas(server: RedisServer, c
     assert term is not None
     with others[0].resignations() as here, others[1].resignations() as there:
         await leader.resign(term)
-        await asyncio.wait_for(anext(here), 5)
-        await asyncio.wait_for(anext(there), 5)
+        await asyncio.wait_for(anext(here), PATIENCE)
+        await asyncio.wait_for(anext(there), PATIENCE)
     assert await others[0].lead("another", LONG) is not None
 
 
@@ -37,7 +38,7 @@ async def test_a_resignation_during_an_outage_is_announced_afterwards(
     with waiting.resignations() as resignations:
         server.kill()
         server.start()
-        await asyncio.wait_for(anext(resignations), 10)
+        await asyncio.wait_for(anext(resignations), PATIENCE)
 
 
 async def test_an_operator_sees_the_leader(server: RedisServer, connect: Open) -> None:

@@ -19,6 +19,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import NOON, spec
 from tests.support.leadership import elected
 from tests.support.logs import collector
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
@@ -31,7 +32,7 @@ def answer_seconds() -> float:
 
 async def answers(store: RedisStore, job_id: int) -> Job:
     """Return the job once the server is back."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 return await store.get(job_id)
@@ -40,7 +41,7 @@ async def answers(store: RedisStore, job_id: int) -> Job:
 
 
 async def ended(store: RedisStore, job_id: int) -> Job:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not (job := await answers(store, job_id)).state.is_terminal:
             await asyncio.sleep(0.05)
     return job
@@ -151,7 +152,7 @@ async def test_watchers_get_the_changes_of_an_outage_afterwards(server: RedisSer
         server.start()
         await answers(there, job.id)
         await there.update(job.admitted(NOON))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (await anext(changes))[1] is not JobState.LAUNCHING:
                 pass
 
@@ -168,7 +169,7 @@ async def test_watchers_of_queued_jobs_get_the_moves_of_an_outage_afterwards(
         server.start()
         await answers(there, jobs[1].id)
         await there.update(jobs[1].ended(Ending(JobState.CANCELLED, NOON), NOON))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while await answers(here, jobs[2].id) and await here.queue_position(jobs[2]) != 1:
                 await anext(changes)
         moves.leave(changes)
@@ -183,7 +184,7 @@ async def test_a_write_of_a_cancelled_caller_is_announced(server: RedisServer, c
         await asyncio.sleep(0.2)
         impatient.cancel()
         server.resume()
-        assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.LAUNCHING)
+        assert await asyncio.wait_for(anext(changes), PATIENCE) == (job.id, JobState.LAUNCHING)
 
 
 async def test_a_store_closes_although_its_library_loses_a_cancel(
@@ -203,6 +204,6 @@ async def test_a_store_closes_although_its_library_loses_a_cancel(
     monkeypatch.setattr(ChangeFeed, "_follow", follow)
     store = await connect()
     await asyncio.sleep(0)  # the server listens now
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await store.close()
     assert lost.is_set()

@@ -11,13 +11,13 @@ from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.checks import problem_of
 from job_tracker.store.redis.keys import SCHEMA
 from tests.support.jobs import NOON, spec
-from tests.support.redis_server import RedisServer, server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer, server_or_skip
 from tests.support.stores import Open
 
 
 async def refused(url: str, memory: Path | None = None) -> str:
     with pytest.raises(StoreRefused) as raised:
-        await RedisStore.open(Address(url, "t"), answer_seconds=1, memory=memory)
+        await RedisStore.open(Address(url, "t"), answer_seconds=ANSWER_SECONDS, memory=memory)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 

@@ -11,6 +11,7 @@ from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.queue_moves import QueueMoves
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
@@ -18,7 +19,7 @@ from tests.support.stores import Open
 async def test_a_replica_receives_the_changes_of_another(server: RedisServer, connect: Open) -> None:
     here, there = await connect(), await connect()
     with here.changes() as changes, here.changes(2) as of_two:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             job = await there.submit(spec(), NOON, None, 10)
             assert await anext(changes) == (job.id, JobState.QUEUED)
             job = await there.update(job.admitted(NOON))
@@ -42,7 +43,7 @@ async def test_watchers_are_woken_when_another_replica_moves_the_queue(
         moves.watch(second.id, changes)
         assert await anext(changes) == (second.id, JobState.QUEUED)
         await there.update(first.admitted(NOON))
-        assert await asyncio.wait_for(anext(changes), 5) == (second.id, JobState.QUEUED)
+        assert await asyncio.wait_for(anext(changes), PATIENCE) == (second.id, JobState.QUEUED)
         assert await here.queue_position(second) == 0
         moves.leave(changes)
 
@@ -53,7 +54,7 @@ async def test_foreign_messages_on_the_channel_are_ignored(server: RedisServer, 
         for text in ("", "hello", "1 lost x", "x queued y"):
             server.ask("PUBLISH", "{t}:changes", text)
         server.ask("PUBLISH", "{t}:changes", "7 queued z")
-        assert await asyncio.wait_for(anext(changes), 5) == (7, JobState.QUEUED)
+        assert await asyncio.wait_for(anext(changes), PATIENCE) == (7, JobState.QUEUED)
 
 
 async def test_one_of_several_concurrent_updates_wins(server: RedisServer, connect: Open) -> None:
@@ -156,12 +157,12 @@ async def test_long_lists_are_read_in_parts(server: RedisServer, connect: Open, 
 async def test_a_node_of_a_cluster_works_too(redis_server: RedisServer, connect: Open) -> None:
     redis_server.start("--cluster-enabled", "yes")
     redis_server.ask("CLUSTER", "ADDSLOTS", *(str(slot) for slot in range(16384)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "cluster_state:ok" not in redis_server.ask("CLUSTER", "INFO"):
             await asyncio.sleep(0.05)
     here, there = await connect(), await connect()
     with here.changes() as changes:
         job = await there.submit(spec(), NOON, RequestKey("k", b"d"), 10)
-        assert await asyncio.wait_for(anext(changes), 5) == (job.id, JobState.QUEUED)
+        assert await asyncio.wait_for(anext(changes), PATIENCE) == (job.id, JobState.QUEUED)
     assert await here.update(job.admitted(NOON)) == await there.get(job.id)
     assert (await here.list_jobs(JobFilter(name_prefix="a", algorithm="program"), limit=5)).jobs

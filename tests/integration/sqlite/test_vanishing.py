@@ -19,6 +19,7 @@ from job_tracker.domain.errors import StoreLost, StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore, files
 from job_tracker.tracking.leadership import Leadership, Tenure
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 
 LOST = "lost with jobs.db"
 SAVED = "have been saved in jobs.db"
@@ -218,7 +219,7 @@ async def test_leadership_ends_with_the_loss_of_the_store_even_without_writes(
     async def track(tenure: Tenure) -> None:
         leads.append(tenure)
         shutil.rmtree(path.parent)
-        await tenure.is_over(within=60)
+        await tenure.is_over(within=PATIENCE)
 
     with pytest.raises(StoreLost):
         await Leadership(store, track, holder="test", lifetime=timedelta(seconds=1)).run()

@@ -20,6 +20,7 @@ from job_tracker.logs.reader import LogRequest
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking import tracker
 from tests.support.jobs import failures
+from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING:
     from tests.support.tracked_service import Service
@@ -29,6 +30,7 @@ else:
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORTLY, AT_LENGTH = timedelta(seconds=0.05), timedelta(hours=1)
 ON_CRASH = RetryPolicy(max_attempts=3, backoff=SHORTLY, retry_on=(Category.CRASHED,))
+MUCH_LATER = replace(ON_CRASH, max_attempts=2, backoff=AT_LENGTH, max_backoff=AT_LENGTH)
 
 
 async def test_a_failed_group_is_restarted_as_a_whole(service: Service) -> None:
@@ -56,7 +58,7 @@ async def test_the_log_names_the_failure_of_each_attempt_and_none_for_a_success(
     second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
     service.world.end_rank(second.group, 0, 0)
     await service.reaches(job.id, JobState.SUCCEEDED)
-    async with asyncio.timeout(5):  # a move is logged right after it is written
+    async with asyncio.timeout(PATIENCE):  # a move is logged right after it is written
         while not any("-> succeeded" in message for message in caplog.messages):
             await asyncio.sleep(0)
     assert f"job {job.id}: running -> backoff, attempt 1 (crashed)" in caplog.messages
@@ -96,21 +98,26 @@ async def test_a_launch_with_a_retryable_failure_is_followed_by_another_attempt(
 
 
 async def test_other_jobs_run_during_a_back_off_and_then_the_job_is_first_again(service: Service) -> None:
-    patient = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.3), retry_on=(Category.CRASHED,))
-    failing = await service.submit({"EXIT_CODE": "1"}, instances=4, retry=patient)
+    await service.stop()
+    service.options["repair_period"] = timedelta(seconds=0.05)
+    await service.start()
+    failing = await service.submit({"EXIT_CODE": "1"}, instances=4, retry=MUCH_LATER)
     await service.reaches(failing.id, JobState.BACKOFF)
-    others = [await service.submit({"RUN_SECONDS": "0.4"}, instances=4) for _ in range(2)]
-    await service.reaches(others[0].id, JobState.RUNNING)
+    others = [await service.submit(FOREVER, instances=4) for _ in range(2)]
+    first = await service.reaches(others[0].id, JobState.RUNNING)
+    service.back_by = -2 * AT_LENGTH
+    await service.reaches(failing.id, JobState.QUEUED)
+    for rank in range(4):
+        service.world.end_rank(first.group, rank, 0)
     await service.reaches(failing.id, JobState.FAILED)
-    await service.reaches(others[1].id, JobState.SUCCEEDED)
+    await service.reaches(others[1].id, JobState.RUNNING)
     assert [group.job_id for group in service.world.launches] == [
         *(failing.id, others[0].id, failing.id, others[1].id)
     ]
 
 
 async def test_a_job_in_backoff_is_cancelled_at_once(service: Service) -> None:
-    late = RetryPolicy(max_attempts=2, backoff=AT_LENGTH, max_backoff=AT_LENGTH, retry_on=(Category.CRASHED,))
-    job = await service.submit({"EXIT_CODE": "1"}, retry=late)
+    job = await service.submit({"EXIT_CODE": "1"}, retry=MUCH_LATER)
     waiting = await service.reaches(job.id, JobState.BACKOFF)
     assert waiting.due_at is not None
     view = await service.jobs.cancel(BUILT_IN, job.id)
@@ -170,11 +177,10 @@ async def test_a_job_fails_at_its_deadline(
 
 
 async def test_a_deadline_that_passed_while_the_service_was_down_counts(service: Service) -> None:
-    job = await service.submit(FOREVER, deadlines=Deadlines(run=timedelta(seconds=0.3)))
-    running = await service.reaches(job.id, JobState.RUNNING)
+    job = await service.submit(FOREVER, deadlines=Deadlines(run=AT_LENGTH))
+    await service.reaches(job.id, JobState.RUNNING)
     await service.stop()
-    assert running.due_at is not None
-    await asyncio.sleep(0.3)
+    service.back_by = -2 * AT_LENGTH
     await service.start()
     assert (await service.reaches(job.id, JobState.FAILED)).diagnosis is not None
 
@@ -215,6 +221,7 @@ async def test_writes_with_lost_answers_delay_no_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await service.stop()
+    service.options["repair_period"] = AT_LENGTH
     lost: list[tuple[JobState, int]] = []
     update = SqliteStore.update
 
@@ -231,7 +238,7 @@ async def test_writes_with_lost_answers_delay_no_job(
     await service.start()
     longer_than_a_step_takes = replace(ON_CRASH, backoff=timedelta(seconds=1))
     job = await service.submit(FOREVER, retry=longer_than_a_step_takes)
-    async with asyncio.timeout(10):  # shorter than the period of repair
+    async with asyncio.timeout(PATIENCE):  # shorter than the period of repair
         first = await service.reaches(job.id, JobState.RUNNING)
         service.world.end_rank(first.group, 0, 9)
         second = await service.until(job.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
@@ -263,6 +270,6 @@ async def test_writes_that_keep_failing_are_retried_after_pauses(
     await service.start()
     runs = {JobState.RUNNING: FOREVER, JobState.SUCCEEDED: {}}.get(refused, {"EXIT_CODE": "1"})
     await service.submit(runs, retry=policy)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await have_been_enough.wait()
     assert tries[4] - tries[0] > 0.5

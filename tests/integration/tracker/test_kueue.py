@@ -18,6 +18,7 @@ from job_tracker.scheduling.tree import delegated_pool, tree_of
 from tests.support.backends import KubernetesGroups
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.kueue import Kueue
+from tests.support.patience import PATIENCE
 from tests.support.tracked_service import Service
 
 TREE = tree_of(delegated_pool({}), {})
@@ -59,7 +60,7 @@ def starts(job: Job) -> bool:
 
 async def listed(service: Service, *jobs: Job) -> QueuePage:
     """Return the queue when these jobs wait and one runs. Its copy is up to 0.1 s old."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:
             page = await service.jobs.queue(BUILT_IN, QueueFilter(), limit=10, after=None)
             there = [each.gang.job_id for each in page.jobs if each.reason is not Reason.PENDING]
@@ -147,7 +148,7 @@ async def test_a_leader_that_is_gone_before_it_saw_the_launch_leaves_no_second_g
     kueue.admit("default", 0)
     cluster.seconds = 0.05
     job = await service.submit(instances=2)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not cluster.names():
             await asyncio.sleep(0.01)
     await service.restart()  # in the middle of the launch
@@ -192,7 +193,7 @@ async def test_a_cancelled_job_that_kueue_evicts_meanwhile_is_cancelled(
     cluster.ends_pods_at_once = False
     job = await runs(service, cluster, await service.submit())
     await service.jobs.cancel(BUILT_IN, job.id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "deletionTimestamp" not in cluster.get("program-1-master")["metadata"]:
             await asyncio.sleep(0.01)
     kueue.evict("program-1")

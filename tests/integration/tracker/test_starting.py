@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from datetime import timedelta
 
 import pytest
 
@@ -9,6 +10,7 @@ from job_tracker.backends.base import Mark, Watch
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.job import JobState
+from tests.support.patience import PATIENCE
 from tests.support.tracked_service import Service
 
 
@@ -52,7 +54,7 @@ async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it
     service.backend = slow
     await service.start()
     job = await service.submit({"RUN_SECONDS": "0"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await service.reaches(job.id, JobState.LAUNCHING)
         slow.go_on.set()
         await service.reaches(job.id, JobState.SUCCEEDED)
@@ -61,10 +63,11 @@ async def test_a_job_that_is_admitted_during_the_first_look_is_launched_after_it
 @pytest.mark.parametrize("error", [BackendUnavailable("the engine is away"), ValueError("a fault"), None])
 async def test_a_broken_watch_is_restarted(service: Service, error: Exception | None) -> None:
     await service.stop()
+    service.options["repair_period"] = timedelta(hours=1)
     breaking = BreakingBackend(service, error)
     service.backend = breaking
     await service.start()
     job = await service.submit({"RUN_SECONDS": "0.1"})
-    async with asyncio.timeout(10):  # shorter than the period of repair
+    async with asyncio.timeout(PATIENCE):
         await service.reaches(job.id, JobState.SUCCEEDED)
     assert breaking.watches == 2

@@ -26,6 +26,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from tests.support.logs import collector
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import server_or_skip
 
 CAPACITY = 4
@@ -115,7 +116,7 @@ async def submit(store: Store, parameters: dict[str, str] | None = None, instanc
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
 
@@ -221,8 +222,8 @@ async def test_a_decision_of_a_leader_whose_term_has_ended_meanwhile_is_dropped(
         ReportBuffer(store, utc_now),
     )
     task = asyncio.create_task(tracker.run())
-    async with asyncio.timeout(10):
-        assert await tenure.is_over(within=10)
+    async with asyncio.timeout(PATIENCE):
+        assert await tenure.is_over(within=PATIENCE)
     task.cancel()
     await asyncio.wait([task])
     await logs.close()

@@ -22,6 +22,7 @@ from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 
 FOREVER = {"RUN_SECONDS": "forever"}
 
@@ -74,7 +75,7 @@ class Replica:
 
     async def was_refused(self) -> None:
         """Wait until the tracker was refused because its term is over."""
-        await asyncio.wait_for(self.tenure.refused.wait(), 5)
+        await asyncio.wait_for(self.tenure.refused.wait(), PATIENCE)
 
 
 class EndingBackend(FakeBackend):
@@ -103,7 +104,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 async def term(store: SqliteStore) -> Term:
     """Return the next term, after the end of the last one."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         while (won := await store.lead("test", timedelta(milliseconds=1))) is None:
             await asyncio.sleep(0.001)
     return won
@@ -115,7 +116,7 @@ async def submit(store: SqliteStore) -> Job:
 
 async def reaches(store: SqliteStore, job_id: int, state: JobState) -> None:
     with store.changes(job_id) as changes:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while (await store.get(job_id)).state is not state:
                 await anext(changes)
 
@@ -125,7 +126,8 @@ async def test_a_tracker_of_an_earlier_term_ends_at_its_first_write(store: Sqlit
     old = Replica(store, world, await term(store))
     await term(store)
     async with old.tracking():
-        assert await old.tenure.is_over(within=0.9)
+        async with asyncio.timeout(PATIENCE):
+            await old.tenure._ended.wait()
     assert world.launches == []
     assert (await store.get(job.id)).state is JobState.QUEUED
 

@@ -17,6 +17,7 @@ from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import AttemptReport, MetricPoint
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from tests.support.web_site import STREAMS, Browser, Site, hostile_job, views
 from training_service.web.routes import PAGES
 from training_service.web.sessions import Sessions
@@ -126,7 +127,7 @@ async def test_a_stream_ends_with_its_session_and_then_asks_for_a_login(closed: 
     sessions = Sessions(keys, timedelta(seconds=2), partial(float, now))
     cookie = f"{name}={sessions.cookie_of(sessions.begin(tokens.OPERATOR_ID, 'default'))}"
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE),
         browser.client.stream("GET", "/jobs/live", headers={"cookie": cookie}) as answer,
     ):
         assert answer.status_code == 200

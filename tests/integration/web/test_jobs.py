@@ -10,6 +10,7 @@ from job_tracker.domain.errors import StoreUnavailable
 from tests.support.access import Entry, bearer
 from tests.support.api_service import Service, metadata
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 from tests.support.web_site import Browser, Site, Visit
 from training_service._generated import training_service_pb2 as pb
 
@@ -169,7 +170,7 @@ async def test_a_store_that_is_away_is_a_page_and_a_list_goes_on_afterwards(
         async with browser.events("/jobs/live") as events:
             assert (await anext(events))[0] == "problem"
             patched.undo()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while (await anext(events))[0] != "rows":
                     pass
 
@@ -178,7 +179,7 @@ async def test_a_stopping_service_ends_its_streams(site: Site, browser: Browser)
     async with browser.events("/jobs/live") as events:
         await anext(events)
         await site.dashboard.stop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             async for _ in events:
                 pass
 

@@ -11,6 +11,7 @@ from job_tracker.common.clock import utc_now
 from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES
 from job_tracker.tracking.replicas import REPLICA
 from tests.support.access import Entry
+from tests.support.patience import PATIENCE
 from tests.support.web_site import Browser, Site, Visit
 from training_service._generated import training_service_pb2 as pb
 
@@ -43,7 +44,7 @@ async def test_running_jobs_are_lanes_and_machines_name_their_people(tracked: Si
     browser = tracked.browser()
     running = await tracked.service.train({"RUN_SECONDS": "forever"}, name="holder")
     await tracked.service.seen(running, pb.running)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         # The page may show the queue of a moment ago.
         while 'class="running"' not in (text := await browser.page("/queue")):
             await asyncio.sleep(0.1)

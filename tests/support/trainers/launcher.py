@@ -59,7 +59,7 @@ class Launcher:
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # the code under test
             "HOME": str(self._folder),
             "OMP_NUM_THREADS": "1",
-            "GROUP_TIMEOUT": "60",
+            "GROUP_TIMEOUT": "600",
             "PYTHONFAULTHANDLER": "1",  # see end_of
             **variables,
         }

@@ -19,6 +19,7 @@ from job_tracker.domain.caller import ALL_PROJECTS, BUILT_IN, Caller, Means, Rol
 from job_tracker.domain.errors import NotAllowed, RateExceeded, StoreUnavailable
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
+from tests.support.patience import PATIENCE
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 HERE = "ipv4:127.0.0.1"
@@ -302,7 +303,7 @@ async def test_it_follows_changes_until_it_is_cancelled(
 
     desk.callers.on_change(hear)
     following = background(desk.callers.follow(), "changes")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "tokens and roles cannot be checked: away" not in caplog.text:
             await asyncio.sleep(0.001)
         failing = False

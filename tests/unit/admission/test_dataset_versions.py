@@ -15,6 +15,7 @@ from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.errors import StorageUnavailable, UnknownReference
 from tests.support.callers import caller_at
+from tests.support.patience import PATIENCE
 
 
 class Hanging(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -65,7 +66,7 @@ async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dic
     with pytest.raises(StorageUnavailable, match="1 other checks are running or waiting"):
         await uri_for(versions, "b", "1", "v1")
     Hanging.let_go.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while turns.length:
             await asyncio.sleep(0.01)
 
@@ -80,7 +81,7 @@ async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Data
         await asyncio.sleep(0)
         turns.give("another")
         Hanging.let_go.set()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while turns.length:
             await asyncio.sleep(0.01)
 

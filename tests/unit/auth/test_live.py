@@ -160,7 +160,7 @@ def test_a_slow_read_holds_up_no_other_thread(file: Path, clock: Clock) -> None:
     clock.now += 1
     assert live.get() == "first"
     go_on.set()
-    slow.join(20)
+    slow.join(PATIENCE)
     assert live.get() == "second"
 
 

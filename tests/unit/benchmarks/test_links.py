@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import links
 from benchmarks.links import Machine, emulated, missing
+from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"it needs {missing()}")
 
@@ -35,10 +36,10 @@ def test_machines_reach_each_other_and_leave_nothing() -> None:
             f"s = socket.create_connection(('{second.address}', 5000)); print(time.monotonic() - began)"
         )
         client = first.start(sys.executable, "-c", code, stdout=subprocess.PIPE)
-        output, _ = client.communicate(timeout=60)
+        output, _ = client.communicate(timeout=PATIENCE)
         assert float(output) >= 0.04  # there and back
         assert first.sent_bytes() > 0
-        server.communicate(timeout=60)
+        server.communicate(timeout=PATIENCE)
         assert names_of(os.getpid())
     assert names_of(os.getpid()) == []
 
@@ -49,7 +50,8 @@ def test_a_machine_has_its_share_of_a_cpu() -> None:
             "import time\nbegan = time.monotonic()\n"
             "while time.process_time() < 0.3: pass\nprint(time.monotonic() - began)"
         )
-        output, _ = machine.start(sys.executable, "-c", code, stdout=subprocess.PIPE).communicate(timeout=60)
+        busy = machine.start(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        output, _ = busy.communicate(timeout=PATIENCE)
     assert float(output) > 0.3 / 0.2 * 0.6
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.work_queue import WorkQueue
+from tests.support.patience import PATIENCE
 
 
 async def run(queue: WorkQueue[str], until: asyncio.Event) -> None:
@@ -73,7 +74,7 @@ async def test_a_worker_survives_the_cancel_of_a_task_that_its_handler_awaits() 
     queue = WorkQueue[str](handle, workers=1)
     queue.add("bad")
     queue.add("good")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await run(queue, done)
     assert handled == ["bad", "good", "bad"]
 

@@ -18,6 +18,7 @@ from job_tracker.files.untrusted import Place
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.records import text_of
 from tests.support.logs import pieces_of, records, time
+from tests.support.patience import PATIENCE
 
 GROUP = GroupRef("program-1", 1, 1)
 NEXT = GroupRef("program-1-r1", 1, 2)
@@ -137,7 +138,7 @@ async def test_an_upload_abandoned_while_its_file_is_created_leaves_nothing(
     def slow(place: Place) -> BinaryIO:
         file = create(place)
         begun.set()
-        answers.wait(10)
+        answers.wait(PATIENCE)
         return file
 
     monkeypatch.setattr(Place, "create", slow)
@@ -148,7 +149,7 @@ async def test_an_upload_abandoned_while_its_file_is_created_leaves_nothing(
     with pytest.raises(asyncio.CancelledError):
         await writing
     answers.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while files(str(tmp_path)):
             await asyncio.sleep(0.01)
 

@@ -16,6 +16,7 @@ from job_tracker.reports import Report, ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.decisions import divergence
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 
 
 class Clock:
@@ -127,7 +128,7 @@ async def test_writing_continues_after_an_unexpected_error(
     writing = asyncio.create_task(book.run())
     await book.take((job.id, 1), Report({"step": 1}))
     with store.changes() as changes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await anext(changes)
     assert (await store.get(job.id)).progress.step == 1  # type: ignore[union-attr]
     writing.cancel()

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from job_tracker.reports.turns import Turns
+from tests.support.patience import PATIENCE
 
 
 class Crowd:
@@ -89,5 +90,5 @@ async def test_a_cancelled_or_failed_user_frees_its_place() -> None:
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    async with asyncio.timeout(10), turns.one():
+    async with asyncio.timeout(PATIENCE), turns.one():
         pass

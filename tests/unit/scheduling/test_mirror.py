@@ -21,6 +21,7 @@ from job_tracker.scheduling.waiting_view import explain
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.callers import caller_with
 from tests.support.jobs import NOON, spec
+from tests.support.patience import PATIENCE
 
 TREE = tree_of(pool_of({}, 4), {})
 
@@ -83,7 +84,10 @@ async def test_it_follows_the_queue(replica: Replica) -> None:
     assert await replica.mirror.ask(lambda seen: sorted(seen.labels)) == [3, 4]
 
 
-async def test_questions_at_the_same_time_share_a_look(replica: Replica) -> None:
+async def test_questions_at_the_same_time_share_a_look(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FRESH_SECONDS", PATIENCE)
     await replica.submit()
     seen = await asyncio.gather(*(replica.mirror.ask(lambda seen: id(seen.situation)) for _ in range(20)))
     assert len(set(seen)) == 1
@@ -110,7 +114,7 @@ async def test_an_idle_copy_is_dropped_and_made_again(
     monkeypatch.setattr(module, "_IDLE_SECONDS", 0.05)
     job = await replica.submit()
     assert await replica.waiting() == [1]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while replica.mirror._changes is not None:
             await asyncio.sleep(0.01)
     await replica.end(job)
@@ -153,7 +157,10 @@ async def test_without_room_no_start_is_promised_or_expected(replica: Replica) -
     assert found.remedy.text.startswith("Free memory or disk space on the machine of the service.")
 
 
-async def test_statuses_get_a_reason_only_after_a_leader_has_decided(replica: Replica) -> None:
+async def test_statuses_get_a_reason_only_after_a_leader_has_decided(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_SECONDS", PATIENCE)
     await replica.admit(await replica.submit(4))
     job = await replica.submit(4)
     assert await replica.mirror.outlook_of(job.id) is None

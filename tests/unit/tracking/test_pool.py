@@ -14,6 +14,7 @@ from job_tracker.domain.machine import Machine
 from job_tracker.scheduling.tree import Tree, pool_of, tree_of
 from job_tracker.tracking import pool as pool_module
 from job_tracker.tracking.pool import FollowedPool
+from tests.support.patience import PATIENCE
 
 
 class Queues:
@@ -41,7 +42,7 @@ class Followed:
         self.changed = asyncio.Event()
 
     async def until(self, condition: Callable[[FollowedPool], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while not condition(self.pool):
                 self.changed.clear()
                 await self.changed.wait()

@@ -13,6 +13,7 @@ from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.replicas import REPLICA, Presence, Replica, replicas_of
 from tests.support.jobs import NOON
+from tests.support.patience import PATIENCE
 
 NOW = NOON.timestamp()
 ONE = Replica(name="host/1", version="0.1", started_at=NOW, address="127.0.0.1:1")
@@ -27,7 +28,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 async def seen(store: SqliteStore, count: int) -> list[Replica]:
     """Return the replicas once this number of them have measured the store."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while len(found := await replicas_of(store)) != count:
             await asyncio.sleep(0.005)
     return found
@@ -39,7 +40,7 @@ async def test_a_replica_is_seen_with_what_it_does_until_it_stops(store: SqliteS
     [found] = await seen(store, 1)
     assert found == replace(ONE, seen_at=NOW + 5)
     presence.lead(True)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not (found := (await replicas_of(store))[0]).is_leading:
             await asyncio.sleep(0.005)
     assert found.store_seconds > 0
@@ -59,7 +60,7 @@ async def test_replicas_that_were_killed_long_ago_are_forgotten_and_foreign_note
         await store.keep_scheduling_notes({(REPLICA, name): other})
     await store.keep_scheduling_notes({(REPLICA, "host/4"): "{"})
     running = asyncio.create_task(Presence(store, ONE, lambda: NOW).run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while [each.name for each in await replicas_of(store)] != ["host/1", "host/3"]:
             await asyncio.sleep(0.005)
     await end(running)

@@ -13,6 +13,7 @@ from job_tracker.domain.errors import InvalidField, LimitExceeded, UnknownRefere
 from job_tracker.files.untrusted import Place
 from job_tracker.trees.store import Missing, ProjectTrees, TreeStore
 from job_tracker.trees.uploads import _WAITING, Upload
+from tests.support.patience import PATIENCE
 from tests.support.trees import manifest_of, send, sha256_of
 
 CONTENT = bytes(range(256)) * 10
@@ -203,7 +204,7 @@ def test_contents_are_synced_before_they_are_there_and_while_the_next_ones_are_w
     held, sync, synced = Event(), os.fsync, set[int]()
 
     def slowly(file: int) -> None:
-        held.wait(timeout=60)
+        held.wait(timeout=PATIENCE)
         synced.add(os.fstat(file).st_ino)
         sync(file)
 

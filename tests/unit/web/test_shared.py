@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from job_tracker.domain.caller import Caller, Means, Role
+from tests.support.patience import PATIENCE
 from training_service.web.shared import SharedParts, rights_of, version
 
 
@@ -86,7 +87,7 @@ async def test_versions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training_service.web.shared._LONGEST_PAUSE", 0.01)
     parts = SharedParts(pause=0)
     await parts.made("key", now(), Maker())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while parts._made:
             await asyncio.sleep(0.01)
 

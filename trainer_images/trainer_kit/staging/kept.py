@@ -2,8 +2,8 @@
 
 A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
 it to make room needs an exclusive lock. A dataset is filled under another name and then renamed, so it is
-always complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder under
-such a name without a lock was left by a killed process.
+always complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder with
+such a name and without a lock was left by a killed process.
 """
 
 import fcntl
@@ -44,7 +44,7 @@ class Kept:
         with _held(lock, fcntl.LOCK_SH):
             folder = self.folder / key
             with suppress(FileNotFoundError):
-                os.utime(folder)  # when it was last used
+                os.utime(folder)  # records its last use
             yield folder
 
     def make_room(self, size: int, key: str) -> None:
@@ -52,7 +52,7 @@ class Kept:
 
         Leftovers of killed processes are always removed.
 
-        If other processes of this machine are bringing the same dataset, their copies do not count, because
+        If other processes of this machine are filling the same dataset, their copies do not count, because
         only one copy stays. Raises DataError if the new dataset does not fit.
         """
         if size > self._most:

@@ -32,7 +32,7 @@ class Pruner(Protocol):
         ...
 
     def add(self, event: Event) -> None:
-        """Add any event of an earlier run, or the end of a trial in this run."""
+        """Add an event of an earlier run, or the end of a trial in this run."""
         ...
 
 

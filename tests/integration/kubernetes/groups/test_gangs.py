@@ -10,6 +10,7 @@ from job_tracker.domain.group import Phase
 from tests.support import pod_groups
 from tests.support.backends import KubernetesGroups, started
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 
 RESOURCE = "podgroups.scheduling.x-k8s.io"
@@ -41,7 +42,7 @@ async def test_the_cluster_accepts_a_pod_group_and_removes_it_with_its_master(
     [owner] = found["metadata"]["ownerReferences"]
     assert owner["uid"] == place.uid("pod", "program-1-master")
     place.kubectl("delete", "pod", "program-1-master", "--force", "--grace-period=0")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while place.kubectl("get", RESOURCE, "-o", "name"):
             await asyncio.sleep(0.1)
     await backend.stop(asked.group, timedelta(seconds=1))

@@ -52,7 +52,7 @@ async def test_a_failed_worker_is_kept_although_its_master_is_deleted(
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED, Phase.FAILED]
     assert end.statuses[1].exit_code == 3
-    place.kubectl("wait", "--for=delete", "configmap/canary", "--timeout=20s")
+    place.kubectl("wait", "--for=delete", "configmap/canary", "--timeout=240s")
     assert place.left() == ["pod/program-1-1-worker"]
     kept = pod(place, "program-1-1-worker")
     assert kept["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3

@@ -125,10 +125,8 @@ async def test_a_deleted_namespace_is_named(world: KubernetesGroups, place: Plac
     there = Place(place.cluster, other)
     place.cluster.kubectl("create", "namespace", other)
     place.cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Active", f"namespace/{other}")
-    for _ in range(50):  # the account is created in the background
-        if "default" in there.kubectl("get", "serviceaccounts", "-o", "name"):
-            break
-        await asyncio.sleep(0.1)
+    while "default" not in there.kubectl("get", "serviceaccounts", "-o", "name"):
+        await asyncio.sleep(0.1)  # the account is created in the background
     world.namespace = other
     backend = world.open()
     await started(backend, job(FOREVER, instances=2))

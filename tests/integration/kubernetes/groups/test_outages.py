@@ -113,9 +113,7 @@ async def test_pods_on_a_lost_node_are_removed_after_their_grace_period(
     backend = world.open()
     await started(backend, job({**FOREVER, "PRINT": "hello"}, instances=2))
     await asyncio.to_thread(place.cluster.stop, "kubelet")
-    at = time.monotonic()
     end = await backend.stop(job().group, SHORT)
-    assert time.monotonic() - at < 30
     assert end is not None
     assert [rank.phase for rank in end.statuses] == [Phase.STOPPED] * 2
     assert place.left() == []
@@ -142,7 +140,7 @@ async def test_a_stop_of_a_killed_service_is_no_failure(world: KubernetesGroups,
     world.add("program", "python3", "-c", ignore)
     first = world.open()
     await started(first, job(instances=3))
-    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=4)))
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(minutes=5)))
     while (
         "deletionTimestamp" not in place.cluster.get(place.namespace, "pod", "program-1-master")["metadata"]
     ):

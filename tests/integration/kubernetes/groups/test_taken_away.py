@@ -11,6 +11,7 @@ from job_tracker.domain.eviction import EvictionReason
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -79,7 +80,7 @@ async def test_a_deleted_service_is_recreated_and_resolves_to_the_master(
     name = plan.service["metadata"]["name"] if plan.service else ""
     before = place.cluster.get(place.namespace, "service", name)
     place.kubectl("delete", "service", name)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while name not in place.kubectl("get", "services", "-o", "name"):
             await asyncio.sleep(0.1)
     after = place.cluster.get(place.namespace, "service", name)
@@ -87,7 +88,7 @@ async def test_a_deleted_service_is_recreated_and_resolves_to_the_master(
     for key in ("labels", "annotations", "ownerReferences"):
         assert after["metadata"][key] == before["metadata"][key]
     assert after["spec"]["selector"] == before["spec"]["selector"]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not place.cluster.get(place.namespace, "endpoints", name).get("subsets"):
             await asyncio.sleep(0.1)
     [master] = place.cluster.get(place.namespace, "endpoints", name)["subsets"][0]["addresses"]

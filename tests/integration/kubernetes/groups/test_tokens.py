@@ -6,6 +6,7 @@ from datetime import timedelta
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 
 
@@ -29,6 +30,6 @@ async def test_pods_read_tokens_from_a_secret_that_is_deleted_with_them(
     assert [rank.phase for rank in end.statuses] == [Phase.SUCCEEDED] * 2
     for rank in (0, 1):
         assert await text_of(backend.logs(asked.group, rank)) == "of-the-group of-reports\n"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         while name in place.kubectl("get", "secrets", "-o", "name"):
             await asyncio.sleep(0.5)

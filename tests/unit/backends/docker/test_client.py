@@ -19,6 +19,7 @@ from job_tracker.backends.docker.engine_errors import Conflict, EngineError, Not
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.logs.spool import FolderSpool
+from tests.support.patience import PATIENCE
 
 LINE = b"2026-11-21T12:00:00.000000000Z hello\n"
 
@@ -184,7 +185,7 @@ async def test_calls_work_while_150_logs_are_followed_and_closed_logs_close_thei
     assert await client.containers(["a=b"]) == []
     for each in followed:
         await each.aclose()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         await engine.all_closed.wait()
 
 

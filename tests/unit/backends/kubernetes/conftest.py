@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.client import KubernetesClient
-from tests.support.scripted_api import IMPATIENT, SCRIPTED, Scripted
+from job_tracker.backends.kubernetes.client import KubernetesClient, Patience
+from tests.support.scripted_api import PATIENT, SCRIPTED, Scripted
 
 
 @pytest.fixture
@@ -38,12 +38,18 @@ async def server(tmp_path: Path) -> AsyncIterator[Scripted]:
 
 
 @pytest.fixture
-async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
+def patience() -> Patience:
+    """The limits of the client: an answer on a busy machine is never too late."""
+    return PATIENT
+
+
+@pytest.fixture
+async def client(server: Scripted, tmp_path: Path, patience: Patience) -> AsyncIterator[KubernetesClient]:
     def measured(request: str, code: str, seconds: float) -> None:
         assert 0 <= seconds < 60
         server.counted.append((request, code))
 
     access = Access(kubeconfig=tmp_path / "kubeconfig")
-    made = KubernetesClient(access, "here", patience=IMPATIENT, on_request=measured)
+    made = KubernetesClient(access, "here", patience=patience, on_request=measured)
     yield made
     await made.close()

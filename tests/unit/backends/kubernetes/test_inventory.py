@@ -15,6 +15,7 @@ from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.errors import BackendRefused
 from job_tracker.domain.machine import Machine
 from tests.support.fake_cluster import FakeCluster, fake_cluster
+from tests.support.patience import PATIENCE
 
 QUICK = WatchTiming(silence=30.0, first_pause=0.01, longest_pause=0.05)
 FLAVORS = {"a100": {"node_selector": {"gpu": "a100"}}, "t4": {"node_selector": {"gpu": "t4"}}}
@@ -37,7 +38,7 @@ class Reader:
         self.known: dict[str, Machine] = {}
 
     async def until(self, condition: Callable[[dict[str, Machine]], bool]) -> dict[str, Machine]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 change = await anext(self._changes)
                 if change is not Mark.END_OF_SNAPSHOT:

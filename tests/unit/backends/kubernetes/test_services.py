@@ -17,6 +17,7 @@ from tests.support.backends import KubernetesGroups, groups_of, seen
 from tests.support.catalog import algorithm_of
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 MASTER, WORKER, SERVICE = "program-1-master", "program-1-1-worker", "program-1-master-service"
 PAIR = job(instances=2)
@@ -36,7 +37,7 @@ async def world(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[Kubernete
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.01)
 

@@ -23,6 +23,7 @@ from tests.support.backends import KubernetesGroups
 from tests.support.fake_cluster import FakeCluster, Object, fake_cluster
 from tests.support.jobs import job
 from tests.support.kueue import Kueue
+from tests.support.patience import PATIENCE
 
 PAIR = job(instances=2)
 GROUP, MASTER, WORKER = "program-1", "program-1-master", "program-1-1-worker"
@@ -68,7 +69,7 @@ async def until(
 
 
 async def until_deleted(cluster: FakeCluster, name: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "deletionTimestamp" not in cluster.get(name)["metadata"]:
             await asyncio.sleep(0.01)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from job_tracker.backends.base import Observation
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.domain.group import GroupRef
+from tests.support.patience import PATIENCE
 
 GROUP = GroupRef("program-1", 1, 1)
 
@@ -32,5 +33,5 @@ async def test_those_who_wait_for_a_group_look_again_when_it_is_dropped() -> Non
         await asyncio.sleep(0)
     group.is_stopping = True
     groups.drop(GROUP)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         assert await waiting

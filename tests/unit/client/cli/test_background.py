@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.trainctl import Trainctl
 from training_service.client import connection
@@ -151,5 +152,5 @@ def test_while_another_command_starts_the_service_one_waits_although_it_listens(
             asking.start()
             with pytest.raises(queue.Empty):
                 answers.get(timeout=0.3)
-        assert answers.get(timeout=60) is False
+        assert answers.get(timeout=PATIENCE) is False
     asking.join()

@@ -175,9 +175,10 @@ def test_on_sigterm_the_server_saves_and_all_end(
     tmp_path: Path, data: str, forks: Sequence[ForkServer]
 ) -> None:
     saved = tmp_path / "saved"
+    patient = {"CHECKPOINT_URI": str(saved), "CHECKPOINT_GRACE_SECONDS": "200"}
     with Launcher(tmp_path, forks=forks) as launcher:
         group = launcher.start_group(
-            3, *MODULE, **environment(tmp_path, data) | {"EPOCHS": "10000", "CHECKPOINT_URI": str(saved)}
+            3, *MODULE, **environment(tmp_path, data) | patient | {"EPOCHS": "10000"}
         )
         first_line_of(group[0])
         for process in reversed(group):  # the server last: until it ends, the others do not

@@ -10,6 +10,7 @@ from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
 from trainer_kit.steps import Steps
 
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 
 GROUP_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -80,14 +81,14 @@ from trainer_kit import group, steps
 rank = int(os.environ["RANK"])
 dist.init_process_group("gloo")
 
-def trained(wrap, steps_of):
+def trained(wrap, steps_of, pause):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     whole = wrap(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     torch.manual_seed(rank)
     for step in range(1, 13):
-        time.sleep(0.1 if rank == 2 else 0.01)
+        time.sleep(pause)
         loss = whole(torch.randn(16, 32)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -96,8 +97,8 @@ def trained(wrap, steps_of):
     return b"".join(each.detach().numpy().tobytes() for each in model.parameters())
 
 ours = group.Group(rank, 3, torch.device("cpu"))
-plain = trained(lambda model: group._with_final_buckets(DistributedDataParallel(model)), steps.Steps())
-assert trained(ours.wrap, steps.OF_PROCESS) == plain
+plain = trained(lambda model: group._with_final_buckets(DistributedDataParallel(model)), steps.Steps(), 0)
+assert trained(ours.wrap, steps.OF_PROCESS, 0.3 if rank == 2 else 0) == plain
 standing = steps.OF_PROCESS.standing()
 assert not standing.waiting
 print(standing.step_seconds - standing.waiting_seconds, flush=True)
@@ -117,5 +118,5 @@ def test_a_backward_pass_counts_as_waiting_for_a_slow_rank_and_changes_no_bit() 
         )
         for rank in range(3)
     ]
-    own = [float(rank.communicate(timeout=120)[0]) for rank in ranks]
-    assert own[2] > 1.3 * max(own[:2])
+    own = [float(rank.communicate(timeout=PATIENCE)[0]) for rank in ranks]
+    assert own[2] > max(own[:2])

@@ -24,8 +24,6 @@ from tests.support.trainers.launcher import Launcher, end_of, first_line_of
 
 PYTHON = str(ROOT / ".venv" / "frameworks" / "mpi_questions" / "bin" / "python")
 MPI4PY = (PYTHON, "-m", "mpi4py")
-SOON = 30
-"""Seconds: mpirun gives its processes a few, plus time for a slow machine."""
 
 
 class Group:
@@ -56,7 +54,7 @@ def program(body: str) -> tuple[str, ...]:
     return *MPI4PY, "-c", f"import os, time\nfrom mpi4py import MPI\nworld = MPI.COMM_WORLD\n{body}"
 
 
-PRINT_AND_WAIT = program("world.Barrier()\nif world.rank == 0: print('here', flush=True)\ntime.sleep(100)")
+PRINT_AND_WAIT = program("world.Barrier()\nif world.rank == 0: print('here', flush=True)\ntime.sleep(1000)")
 
 
 @pytest.mark.parametrize(("instances", "slots"), [(1, 1), (2, 2), (3, 1)])
@@ -112,7 +110,7 @@ def test_the_launcher_exits_with_the_code_of_a_failed_process(mpi: Launcher) -> 
     body = "world.Barrier()\nif world.rank == 1: os._exit(7)\nworld.Barrier()"
     master, worker = Group(mpi, 2).start_all(*program(body))
     assert end_of(master).code == 7
-    assert end_of(worker, SOON).code == 0
+    assert end_of(worker, PATIENCE).code == 0
 
 
 def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
@@ -120,7 +118,7 @@ def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
     ended = end_of(master)
     assert ended.code == 1
     assert "ZeroDivisionError" in ended.stdout + ended.stderr
-    assert end_of(worker, SOON).code == 0
+    assert end_of(worker, PATIENCE).code == 0
 
 
 def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
@@ -128,8 +126,8 @@ def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
     assert first_line_of(master) == "here\n"
     left = psutil.Process(worker.pid).children(recursive=True)
     worker.kill()
-    assert end_of(master, SOON).code == 1
-    _, alive = psutil.wait_procs(left, SOON)
+    assert end_of(master, PATIENCE).code == 1
+    _, alive = psutil.wait_procs(left, PATIENCE)
     assert not alive
 
 
@@ -138,10 +136,10 @@ def test_a_killed_launcher_ends_the_workers_and_their_processes(mpi: Launcher) -
     assert first_line_of(master) == "here\n"
     left = psutil.Process(master.pid).children(recursive=True)
     master.kill()
-    ended = end_of(worker, SOON)
+    ended = end_of(worker, PATIENCE)
     assert ended.code == 1
     assert ended.stderr.startswith("error: lost the launcher at 127.0.0.1")
-    _, alive = psutil.wait_procs(left, SOON)
+    _, alive = psutil.wait_procs(left, PATIENCE)
     assert not alive
 
 
@@ -149,16 +147,16 @@ def test_sigterm_to_the_launcher_ends_all(mpi: Launcher) -> None:
     master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     master.terminate()
-    assert end_of(master, SOON).code == 143
-    assert end_of(worker, SOON).code == 0
+    assert end_of(master, PATIENCE).code == 143
+    assert end_of(worker, PATIENCE).code == 0
 
 
 def test_sigterm_to_a_worker_ends_all(mpi: Launcher) -> None:
     master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     worker.terminate()
-    assert end_of(worker, SOON).code == 143
-    assert end_of(master, SOON).code != 0
+    assert end_of(worker, PATIENCE).code == 143
+    assert end_of(master, PATIENCE).code != 0
 
 
 def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: Launcher) -> None:
@@ -224,7 +222,7 @@ def test_connections_without_the_token_have_no_effect(mpi: Launcher) -> None:
     worker = group.start(1, *program(""))
     ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "2\n")
-    assert end_of(worker, SOON) == (0, "", "")
+    assert end_of(worker, PATIENCE) == (0, "", "")
     for stranger in strangers:
         stranger.close()
 

@@ -42,9 +42,7 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return the text as a number if the number would be sent to the service as this same text; otherwise,
-    return the text.
-    """
+    """Return the number in the text if it is sent to the service as the same text; otherwise the text."""
     try:
         number = _number(text)
     except ValueError:

@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from job_tracker.backends.kubernetes import fetch_program
+from tests.support.patience import PATIENCE
 from tests.support.trees import manifest_of, sha256_of
 from training_service._generated import training_reporter_pb2 as pb
 
@@ -214,7 +215,7 @@ def test_pods_of_a_node_that_start_at_once_all_get_the_files(
         subprocess.Popen([*command, str(tmp_path / f"pod-{rank}"), TREE, str(cache), "vision", "1000000"])
         for rank in range(3)
     ]
-    assert [pod.wait(60) for pod in pods] == [0, 0, 0]
+    assert [pod.wait(PATIENCE) for pod in pods] == [0, 0, 0]
     assert all(files_in(tmp_path / f"pod-{rank}") == FILES for rank in range(3))
     assert set(files_in(cache / "vision")) == {sha256_of(content) for content in FILES.values()}
     assert fetch("next") == 0

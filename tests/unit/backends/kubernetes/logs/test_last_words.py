@@ -8,6 +8,7 @@ from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.fake_cluster import fake_cluster
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
 
@@ -24,7 +25,7 @@ async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_pat
         cluster.mark_deleted(WORKER)
         await seen(backend, asked.group, lambda found: found.eviction is not None)
         stopping = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=10)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while cluster.asked["DELETE pods"] < 2:
                 await asyncio.sleep(0.01)
         assert await world.spool().waiting() == [asked.group]  # as seen by a service without the group

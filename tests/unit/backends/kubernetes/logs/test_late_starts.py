@@ -11,6 +11,7 @@ from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.fake_cluster import FakeCluster, fake_cluster
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
 ASKED = job(instances=2)
@@ -21,7 +22,7 @@ async def test_the_log_of_a_rank_that_starts_while_other_logs_are_read_is_kept(t
         world, backend = await _with_ended_master(cluster, tmp_path)
         cluster.gives_logs.clear()
         stop = asyncio.create_task(backend.stop(ASKED.group, timedelta(seconds=10)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not cluster.asked["GET log"]:
                 await asyncio.sleep(0.01)
         cluster.run(WORKER)

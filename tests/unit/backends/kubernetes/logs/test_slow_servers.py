@@ -11,6 +11,7 @@ from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.fake_cluster import fake_cluster
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
 
@@ -33,7 +34,7 @@ async def test_the_log_of_an_ended_rank_has_more_time_than_that_of_a_silent_node
         before = cluster.asked["GET log"]
         stop = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=1)))
         if has_time:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE):
                 while cluster.asked["GET log"] < before + 2:
                     await asyncio.sleep(0.01)
             done, _ = await asyncio.wait([stop], timeout=0.1)

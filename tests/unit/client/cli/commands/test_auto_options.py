@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.fake_service import ENDED
+from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_after_a_kill_the_same_command_runs_nothing_twice(
                 process.kill()
 
         machines.when = kill
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     machines.when = lambda request, after: None
     result = trainctl(*command)
     assert result.exit_code == 0, result.stderr

@@ -110,7 +110,7 @@ def test_a_killed_sweep_is_resumed_without_lost_or_repeated_trials(
     with trainctl.process("sweep", "search.toml", *FAST, cwd=file.parent) as made:
         process.append(made)
         trainer.when = kill
-        assert made.wait(timeout=60) == -signal.SIGKILL
+        assert made.wait(timeout=PATIENCE) == -signal.SIGKILL
     trainer.when = lambda request, after: None
     result = trainctl("sweep", "search.sweep", "--resume", *FAST, "--json")
     assert result.exit_code == 0, result.stderr
@@ -177,7 +177,7 @@ def _interrupt_at_third_job(
     third, most = threading.Event(), len(trainer.keys) + 3
     trainer.when = lambda request, after: third.set() if len(trainer.keys) == most else None
     with trainctl.process("sweep", "search.toml", *options, "--every", "60", cwd=file.parent) as process:
-        assert third.wait(30)
+        assert third.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     trainer.when = lambda request, after: None
@@ -204,7 +204,7 @@ def test_cancel_also_cancels_a_job_that_was_not_recorded(
                 process.kill()
 
         trainer.when = kill
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     trainer.when = lambda request, after: None
     training.set_job(7, metadata=pb.TrainingJobMetadata(name="another's"))
     result = trainctl("sweep", "search.sweep", "--cancel", "--json")

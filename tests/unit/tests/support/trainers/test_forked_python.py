@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.trainers.forked_python import ForkedPython
 
 WAITING = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
@@ -67,11 +68,11 @@ def test_it_passes_signals_on(start: Start) -> None:
     process = start(ending + WAITING)
     pid_of(process)
     process.terminate()
-    assert process.wait(timeout=60) == 3
+    assert process.wait(timeout=PATIENCE) == 3
     ended = start(WAITING)
     pid_of(ended)
     ended.terminate()
-    assert ended.wait(timeout=60) == -signal.SIGTERM
+    assert ended.wait(timeout=PATIENCE) == -signal.SIGTERM
 
 
 def test_if_it_is_killed_so_is_the_process(start: Start) -> None:
@@ -79,4 +80,4 @@ def test_if_it_is_killed_so_is_the_process(start: Start) -> None:
     forked = psutil.Process(pid_of(process))
     assert forked.is_running()
     process.kill()
-    forked.wait(timeout=60)
+    forked.wait(timeout=PATIENCE)

@@ -12,6 +12,8 @@ from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.groups import Integers, Summing
 from trainer_kit.errors import StorageError
 
+from tests.support.patience import PATIENCE
+
 
 def in_group(size: int, action: Callable[[Exchange], Any]) -> list[Any]:
     """Return the results of the action in threads that stand for the processes of a group."""
@@ -21,9 +23,9 @@ def in_group(size: int, action: Callable[[Exchange], Any]) -> list[Any]:
     def process(rank: int) -> Any:
         def total(values: Integers) -> Integers:
             given[rank] = values
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             result: Integers = np.sum(given, axis=0, dtype=np.int32)
-            barrier.wait(60)
+            barrier.wait(PATIENCE)
             return result
 
         return action(Summing(rank, size, total))

@@ -138,10 +138,11 @@ def test_a_lost_server_without_a_standby_ends_the_group_with_an_error_that_names
 
 
 def test_sigterm_saves_a_checkpoint_and_no_standby_takes_over(trainings: Trainings, tmp_path: Path) -> None:
-    group = trainings.start(tmp_path, 4, {**WITH_STANDBYS, "SERVERS": "1"}, steps=100_000)
+    settings = {**WITH_STANDBYS, "SERVERS": "1", "CHECKPOINT_GRACE_SECONDS": "200"}
+    group = trainings.start(tmp_path, 4, settings, steps=100_000)
     while "progress" not in (line := first_line_of(group[0])):
         assert line, end_of(group[0])
-    for process in group:
+    for process in reversed(group):  # the leader last: until it ends, the others do not
         process.send_signal(signal.SIGTERM)
     ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [128 + signal.SIGTERM] * 4, [end.stderr for end in ends]

@@ -72,7 +72,7 @@ def test_a_group_that_is_killed_twice_reaches_identical_losses_and_weights(
 def test_sigterm_to_one_rank_saves_and_ends_all(
     job: Job, start: Start, unbroken: Callable[[int], list[Ended]], tmp_path: Path
 ) -> None:
-    never, go = {"CHECKPOINT_EVERY_STEPS": "1000000"}, tmp_path / "go"
+    never, go = {"CHECKPOINT_EVERY_STEPS": "1000000", "CHECKPOINT_GRACE_SECONDS": "200"}, tmp_path / "go"
     group = job.start(3, **never, HOLD_AT="5", GO=str(go))
     read_until(group[2], 5)
     group[1].terminate()
