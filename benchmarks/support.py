@@ -195,7 +195,7 @@ def serving(argv: list[str]) -> Iterator[Server]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(15)
+                process.wait(240)
             finally:
                 process.kill()
 

@@ -75,8 +75,9 @@ class Projects:
             self._note_changes(before)
         for name in sorted(stored.keys() & self._declared.keys()):
             log.error(
-                "project %s is declared in a file and through the API; the file is used. Remove it from the "
-                "file, or delete it with `trainctl project delete %s` while it is not in the file",
+                "project %s is declared in a file and through the API; the file is used. To keep only that "
+                "of the API, remove it from the file. To keep only that of the file, remove it there, run "
+                "`trainctl project delete %s`, and add it again",
                 *(name, name),
             )
         gone = self._all.keys() - {DEFAULT_PROJECT, *stored, *self._declared}

@@ -14,7 +14,7 @@ from tests.support.cluster_fixtures import (
     pytest_runtest_makereport,
 )
 from tests.support.docker_fixtures import docker_engine, pytest_runtestloop
-from tests.support.redis_server import RedisServer, server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer, server_or_skip
 from tests.support.server import Server, forked_services, server, service_forks
 
 __all__ = [
@@ -52,6 +52,6 @@ def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServ
     made.start("--requirepass", "s3cret")
     made.password = "s3cret"
     monkeypatch.setenv("TRAINING_SERVICE_STORE__URL", made.url)
-    monkeypatch.setenv("TRAINING_SERVICE_STORE__ANSWER_SECONDS", "1")
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__ANSWER_SECONDS", str(ANSWER_SECONDS))
     yield made
     made.end()

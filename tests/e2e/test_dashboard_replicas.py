@@ -25,8 +25,12 @@ class Balancer:
         self._places = [urlsplit(site.dashboard.url) for site in sites]
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
+        self.is_open = asyncio.Event()
+        """Set while connections are passed on."""
+        self.is_open.set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.is_open.wait()
         for place in self._places:
             try:
                 there = await asyncio.open_connection(place.hostname, place.port)
@@ -75,8 +79,10 @@ async def test_a_list_goes_on_at_another_replica(visit: Visit, opener: RedisOpen
         await page.goto("/jobs")
         await second.service.train(name="second")
         await expect(page.locator("#name-2")).to_have_text("second")
+        balancer.is_open.clear()
         await first.dashboard.stop()
         await expect(page.locator(".lost")).to_contain_text("connection to the service is lost")
+        balancer.is_open.set()
         await second.service.train(name="third")
         await expect(page.locator("#name-3")).to_have_text("third")
         await expect(page.locator(".lost")).to_have_count(0)

@@ -195,7 +195,7 @@ def test_a_job_that_ends_during_downtime_keeps_its_result(service: Server, place
 def test_a_queue_passes_through_a_small_capacity_and_leaves_nothing(service: Server, place: Place) -> None:
     with service.start() as client:
         jobs = [submit(client, {"PRINT": f"job {number}"}, instances=1 + number % 2) for number in range(12)]
-        ended = [client.wait(job, timeout=100) for job in jobs]
+        ended = [client.wait(job, timeout=PATIENCE) for job in jobs]
         assert [(each.status, each.attempt) for each in ended] == [(pb.succeed, 1)] * 12
         logs = [printed(client, job, 0) for job in jobs]
         assert logs == [f"job {number}\n" for number in range(12)]

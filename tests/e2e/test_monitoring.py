@@ -56,7 +56,7 @@ def worked(server: Server) -> Iterator[Server]:
         cancelled = submit(client, RUN_SECONDS="forever")
         may_end = server.folder / "may-end"  # after the service has seen that the jobs run
         ended = [submit(client, UNTIL_FILE=str(may_end), EXIT_CODE=code) for code in ("0", "3")]
-        for job_id in ended:
+        for job_id in (cancelled, *ended):
             next(status for status in client.watch(job_id) if status.status == pb.running)
         may_end.touch()
         for job_id in ended:

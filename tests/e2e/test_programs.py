@@ -9,6 +9,7 @@ import pytest
 from tests.support import programs, tiny_wheel
 from tests.support.cluster import PROGRAM_IMAGE, Cluster, address_for_pods
 from tests.support.docker_engine import DockerEngine
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.watching import printed
@@ -30,7 +31,7 @@ def run(client: TrainingClient, folder: Path, command: list[str], instances: int
 def check_output(client: TrainingClient, folder: Path) -> None:
     """Run the folder in two instances, and compare what they print."""
     job = run(client, folder, programs.COMMAND, instances=2)
-    ended = client.wait(job, timeout=120)
+    ended = client.wait(job, timeout=PATIENCE)
     assert ended.status == pb.succeed, ended
     for rank in range(2):
         assert programs.printed_by(printed(client, job, rank)) == programs.output(rank, 2)
@@ -39,7 +40,7 @@ def check_output(client: TrainingClient, folder: Path) -> None:
 def check_failures(client: TrainingClient, folder: Path) -> None:
     """Run a file that does not exist, and compare the advice."""
     job = run(client, folder, ["./trian.py"])
-    ended = client.wait(job, timeout=120)
+    ended = client.wait(job, timeout=PATIENCE)
     assert ended.status == pb.failure
     assert ended.diagnosis.category == "command_not_found", ended
     assert "Name a file of the uploaded folder" in ended.diagnosis.resolution
@@ -54,11 +55,11 @@ def check_requirements(client: TrainingClient, folder: Path) -> None:
     use = "import sys, tiny; print(tiny.version, sys.prefix != sys.base_prefix)"
     right = client.run(["python", "-c", use], folder=folder, instances=2, requirements="requirements.txt")
     wrong = client.run(["python", "-c", use], folder=folder, requirements="wrong.txt")
-    ended = client.wait(right, timeout=120)
+    ended = client.wait(right, timeout=PATIENCE)
     assert ended.status == pb.succeed, ended
     for rank in range(2):
         assert printed(client, right, rank).splitlines()[-1] == "1.0 True"
-    ended = client.wait(wrong, timeout=120)
+    ended = client.wait(wrong, timeout=PATIENCE)
     assert (ended.status, ended.diagnosis.category) == (pb.failure, "requirements_failed"), ended
     assert "tiny==2.0" in ended.diagnosis.detail, "uv says what does not resolve"
 
@@ -69,7 +70,7 @@ def check_images(client: TrainingClient, folder: Path, image: str) -> None:
     named = client.run(command, folder=folder, python_environment="team")
     own = client.run(command, folder=folder, image=image)
     for job in (named, own):
-        ended = client.wait(job, timeout=120)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, printed(client, job, 0)) == (pb.succeed, "begun\n"), ended
     assert client.artifacts(own).provenance.request.program.image == image
     with pytest.raises(InvalidRequest, match=r"program\.image: 'registry\.evil/.*program_image_patterns"):
@@ -197,14 +198,14 @@ def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
     on_cluster: Server, folder: Path
 ) -> None:
     with on_cluster.start("-s", "retry.max_attempts=1") as client:
-        client.wait(run(client, folder, ["true"]), timeout=120)
+        client.wait(run(client, folder, ["true"]), timeout=PATIENCE)
         (folder / "train.py").write_bytes(b"print(1)")
         other = run(client, folder, ["true"])  # uploads the changed file
         client.cancel(other)
-        client.wait(other, timeout=120)  # a pod that finds a damaged file removes it
+        client.wait(other, timeout=PATIENCE)  # a pod that finds a damaged file removes it
         [blob] = [each for each in server_blobs(on_cluster) if each.read_bytes() == b"print(1)"]
         blob.write_bytes(b"print(2)")
-        ended = client.wait(run(client, folder, ["true"]), timeout=120)
+        ended = client.wait(run(client, folder, ["true"]), timeout=PATIENCE)
     assert ended.status == pb.failure
     assert ended.diagnosis.category == "init_failed"
     assert "train.py was changed on the service's disk" in ended.diagnosis.detail

@@ -77,7 +77,7 @@ def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
 ) -> None:
     missing = set(EXPRESSIONS) - set(EMPTY)
     with TrainingClient(server.address) as client:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while missing and time.monotonic() < deadline:
             for code in ("0", "3"):  # rates need changing values
                 job_id = client.submit("program", "1", "v1", parameters={"EXIT_CODE": code})
@@ -85,6 +85,7 @@ def test_each_panel_of_the_dashboard_shows_something_and_no_alert_is_raised(
             missing = {each for each in missing if not prometheus.has(each)}
     assert missing == set()
     assert [each for each in EMPTY if prometheus.has(each)] == []
-    assert prometheus.ask("alerts")["alerts"] == []
+    alerts = prometheus.ask("alerts")["alerts"]  # one late answer makes an alert pending
+    assert [alert for alert in alerts if alert["state"] == "firing"] == []
     rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
     assert {rule["health"] for rule in rules} == {"ok"}

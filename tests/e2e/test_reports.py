@@ -17,9 +17,11 @@ else:
 
 TRAINER = """
 import hashlib, os, pathlib
+from trainer_kit import grpc_sink
 from trainer_kit.group import join
 from trainer_kit.progress import reporting
 
+grpc_sink._CLOSE_SECONDS = 240.0  # after this time, it prints the reports
 with join() as group, reporting(group) as reporter:
     for step in range(1, 101):
         reporter.report(step=step, total_steps=100, loss=1 / step)

@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.patience import PATIENCE
 from tests.support.trainers.held import Held
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
@@ -56,16 +57,19 @@ def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(
     version = prepare(labelled, str(server.folder / "storage"), "1").version
     with server.start() as client:
         broken = submit(client, version)
-        at_step(client, broken, 1, 10)
+        for seen in client.watch(broken):
+            if seen.progress.checkpoint.step >= 5:
+                break
+        assert (seen.attempt, seen.status) == (1, pb.running)
         server.rank(broken, 2).kill()
         held.release(attempt=1)
         resumed = at_step(client, broken, 2, 10)
         server.rank(broken, 1).kill()
         held.release(attempt=2)
-        ended = client.wait(broken, timeout=200)
+        ended = client.wait(broken, timeout=PATIENCE)
         assert (ended.status, ended.attempt) == (pb.succeed, 3), ended
         unbroken = submit(client, version)
-        assert client.wait(unbroken, timeout=200).status == pb.succeed
+        assert client.wait(unbroken, timeout=PATIENCE).status == pb.succeed
 
         first, second = manifest(client, broken), manifest(client, unbroken)
         assert first["metrics"] == second["metrics"]

@@ -33,7 +33,7 @@ class Project:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as process:
-            out, err = process.communicate(timeout=90)
+            out, err = process.communicate(timeout=PATIENCE)
             return process.returncode, out, err
 
 

@@ -70,7 +70,7 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
     server.end(signal.SIGKILL)  # the stacks are stored, and only one rank reports to the next service
     stalls.touch()
     with server.start() as client:
-        ended = client.wait(job, timeout=120)
+        ended = client.wait(job, timeout=PATIENCE)
         assert (ended.status, ended.attempt) == (pb.succeed, 2)
         [why] = [move.diagnosis for move in ended.moves if move.HasField("diagnosis")]
         assert (why.category, why.rank) == ("stalled", 1)

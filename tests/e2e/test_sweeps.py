@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tests.support.patience import PATIENCE
 from tests.support.server import trainctl
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
@@ -36,7 +37,7 @@ command = ["python", "{program}"]
 def sweep(server: Server, *arguments: str) -> tuple[list[dict[str, Any]], int, str]:
     """Return the trials that trainctl shows, its exit code, and its output on standard error."""
     with trainctl(server, server.folder, "--json", "sweep", *arguments) as process:
-        out, err = process.communicate(timeout=90)
+        out, err = process.communicate(timeout=PATIENCE)
         return [json.loads(line) for line in out.splitlines()], process.returncode, err
 
 

@@ -34,9 +34,12 @@ from training_service.client import (
 
 TRAINER = """
 import os
+from trainer_kit import grpc_sink
 from trainer_kit.group import join
 from trainer_kit.progress import reporting
 
+if "REPORT_CA" in os.environ:
+    grpc_sink._CLOSE_SECONDS = 240.0  # after this time, it prints the reports
 with join() as group, reporting(group) as reporter:
     for step in range(1, 11):
         reporter.report(step=step, total_steps=10, loss=1 / step)
@@ -221,7 +224,7 @@ def test_probes_need_no_tls_and_reach_nothing_but_health(secured: Secured) -> No
     secured.serve(f"server.health_address={health}")
     assert run("health", "--address", health).stdout == "SERVING\n"
     with grpc.insecure_channel(health) as channel, pytest.raises(grpc.RpcError) as refused:
-        TrainingServiceStub(channel).ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=20)
+        TrainingServiceStub(channel).ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -300,7 +303,7 @@ def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(
         grpc.secure_channel(listen, credentials(secured.authority)) as channel,
         pytest.raises(grpc.RpcError) as refused,
     ):
-        TrainingServiceStub(channel).ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=20)
+        TrainingServiceStub(channel).ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 

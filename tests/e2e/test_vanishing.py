@@ -57,7 +57,7 @@ class Submissions:
         )
         while not self._ended.is_set():
             try:
-                job_id = stub.Train(pb.TrainRequest(metadata=metadata), timeout=20).job_id
+                job_id = stub.Train(pb.TrainRequest(metadata=metadata), timeout=PATIENCE).job_id
             except grpc.RpcError as error:
                 self.refusals.append((error.code(), error.details()))
                 return

@@ -26,6 +26,7 @@ from tests.support.api_service import Serve
 from tests.support.certificates import DAY, Authority, Issued
 from tests.support.entrance import Entrance
 from tests.support.fuzzing import NO_LIMITS, fuzzed
+from tests.support.patience import PATIENCE
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
 from training_service.auth.certificates import identity_of
@@ -180,8 +181,8 @@ async def test_any_certificate_at_a_server(
     caplog.set_level(logging.INFO)
     async with guarded.entrance.channel(recipe.made(guarded.entrance.authority)) as channel:
         stub: Any = AccessServiceStub(channel)
-        code, details = await failure(stub.WhoAmI(apb.WhoAmIRequest(), timeout=60))
-        name = (await stub.WhoAmI(apb.WhoAmIRequest(), timeout=60)).name if code is CODE.OK else ""
+        code, details = await failure(stub.WhoAmI(apb.WhoAmIRequest(), timeout=PATIENCE))
+        name = (await stub.WhoAmI(apb.WhoAmIRequest(), timeout=PATIENCE)).name if code is CODE.OK else ""
     assert code in (CODE.OK, CODE.UNAUTHENTICATED, CODE.UNAVAILABLE), details
     assert details.isprintable()
     if recipe.is_wrong:

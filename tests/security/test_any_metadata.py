@@ -15,6 +15,7 @@ from tests.support.access import Entry, Sent, bearer, failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.fuzzing import NO_LIMITS, fuzzed
 from tests.support.http2 import call_with
+from tests.support.patience import PATIENCE
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_reporter_pb2 as rpb
 from training_service._generated import training_service_pb2 as pb
@@ -106,7 +107,7 @@ class Gate:
             "Train": (self.service.stub, pb.TrainRequest()),
             "Report": (TrainingReporterStub(self.service.channel), rpb.ReportRequest(step=1)),
         }[method]
-        return await failure(getattr(stub, method)(request, metadata=sent, timeout=60))
+        return await failure(getattr(stub, method)(request, metadata=sent, timeout=PATIENCE))
 
     async def is_well(self) -> None:
         """Check that Alice is Alice, and sees no job."""

@@ -15,6 +15,7 @@ from job_tracker.domain.errors import NoRoom
 from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, seen
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 from tests.support.server import server
 from training_service._generated import training_service_pb2 as pb
 
@@ -46,7 +47,7 @@ def test_every_job_succeeds_although_descriptors_are_scarce(
             client.submit("program", "1", "v1", instances=2, parameters={"RUN_SECONDS": "0.5"})
             for _ in range(JOBS)
         ]
-        ended = [client.wait(job_id, timeout=100) for job_id in jobs]
+        ended = [client.wait(job_id, timeout=PATIENCE) for job_id in jobs]
     assert [(each.status, each.attempt) for each in ended] == [(pb.succeed, 1)] * JOBS
 
 

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from tests.support.access import Sent, bearer, failure
+from tests.support.patience import PATIENCE
 from tests.support.server import server
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.access_service_pb2 import Role
@@ -41,10 +42,14 @@ class Someone:
 
     async def read(self) -> grpc.StatusCode:
         request = pb.GetTrainingStatusRequest(job_id=1)
-        return (await failure(self._stub.GetTrainingStatus(request, metadata=self._sent, timeout=60)))[0]
+        return (await failure(self._stub.GetTrainingStatus(request, metadata=self._sent, timeout=PATIENCE)))[
+            0
+        ]
 
     def watch(self) -> Any:
-        return self._stub.WatchTraining(pb.WatchTrainingRequest(job_id=1), metadata=self._sent, timeout=60)
+        return self._stub.WatchTraining(
+            pb.WatchTrainingRequest(job_id=1), metadata=self._sent, timeout=PATIENCE
+        )
 
 
 async def test_a_flood_of_one_caller_does_not_refuse_another(

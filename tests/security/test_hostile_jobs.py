@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest, NotFound, TrainingClient, TrainingServiceError
@@ -123,7 +124,7 @@ def run(client: TrainingClient) -> Run:
 
 def ran(client: TrainingClient, algorithm: str) -> int:
     job = client.submit(algorithm, "1", "v1")
-    status = client.wait(job, timeout=120)
+    status = client.wait(job, timeout=PATIENCE)
     assert status.status == pb.succeed, status.message
     return job
 
@@ -224,6 +225,6 @@ def test_a_forged_record_stops_only_its_own_job(tmp_path: Path) -> None:
     with service.start() as client:
         ran(client, "honest")
         client.cancel(job)
-        assert client.wait(job, timeout=60).status in (pb.cancelled, pb.failure)
+        assert client.wait(job, timeout=PATIENCE).status in (pb.cancelled, pb.failure)
     assert service.end(signal.SIGTERM) == 0
     assert "Traceback" not in service.log.read_text()

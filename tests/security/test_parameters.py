@@ -10,6 +10,7 @@ import pytest
 
 from job_tracker.catalog import Algorithm, Parameter
 from tests.support.catalog import ALGORITHM
+from tests.support.patience import PATIENCE
 from tests.support.server import Server
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest, TrainingClient
@@ -109,7 +110,7 @@ def test_free_parameters_reach_a_process_only_inside_one_variable(server: Server
 def environment_of(client: TrainingClient, sent: Mapping[str, str]) -> dict[str, str]:
     """Run a job with these parameters, and return the environment of its process."""
     job_id = client.submit("free", "1", "v1", parameters=dict(sent))
-    assert client.wait(job_id, timeout=60).status == pb.succeed
+    assert client.wait(job_id, timeout=PATIENCE).status == pb.succeed
     environment: dict[str, str] = json.loads("".join(piece.text for piece in client.logs(job_id)))
     return environment
 

@@ -28,6 +28,7 @@ from job_tracker.logs.records import lines_of
 from job_tracker.logs.writing import time_at
 from tests.support.backends import ProcessGroups, groups_of, printed, seen, text_of
 from tests.support.jobs import NOON, job
+from tests.support.patience import PATIENCE
 
 GRACE = timedelta(seconds=2)
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
@@ -433,7 +434,7 @@ async def test_files_that_training_made_inaccessible_affect_no_other_group(
     assert {*await groups_of(second)} == {spoiler.group, honest.group}
     with suppress(LogsNotFound):
         await text_of(second.logs(spoiler.group, 0))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await second.stop(spoiler.group, GRACE)
     assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
     assert {*await groups_of(second)} == {honest.group}

@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from job_tracker.access import tokens
 from tests.support.access import Entry, Sent, bearer, failure
 from tests.support.api_service import Serve, Service, metadata
+from tests.support.patience import PATIENCE
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_service_pb2 as pb
 
@@ -88,7 +89,7 @@ class World:
         fields = {"name": "model.pt"} if rpc == "FetchTrainingArtifact" else {}
         call = getattr(self.service.stub, rpc)
         code, details = await failure(
-            call(request(job_id=job_id, **fields), metadata=self.callers[who], timeout=60)
+            call(request(job_id=job_id, **fields), metadata=self.callers[who], timeout=PATIENCE)
         )
         return code, details.replace(f"Job {job_id}", "Job N")
 

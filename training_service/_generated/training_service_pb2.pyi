@@ -1094,8 +1094,8 @@ class RankStatus(_message.Message):
     exit_code: _builtins.int
     """The exit code: 128 + N after signal N. Absent while the process runs, and if it is unknown."""
     note: _builtins.str
-    """The reason why the rank waits, such as an image that is being pulled. Empty if the rank does not wait, or
-    if the reason is unknown.
+    """A sentence about the state, such as the reason why the rank waits (an image is being pulled), or how it was
+    lost. Empty if there is nothing to add.
     """
     restarts: _builtins.int
     """The number of restarts in this attempt. Only ranks of elastic groups are restarted."""

@@ -152,7 +152,10 @@ class Launcher:
                 await self._remove_lost(found)
                 raise not_yet
             case Claim.REPLACE:
-                log.warning("removing %s: it belongs to another plan", wanted.name)
+                log.warning(
+                    "removing %s: it belongs to another plan, or to a job with the same id in another store",
+                    wanted.name,
+                )
                 await self._remove_replaced(found)
                 raise not_yet
         return found

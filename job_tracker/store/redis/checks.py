@@ -68,7 +68,9 @@ async def _check_server(connection: Connection) -> None:
     try:
         info = await client.info()
     except ResponseError as error:
-        log.warning("%s is trusted, since its configuration cannot be read: %s", connection.address, error)
+        log.warning(
+            "%s: its configuration cannot be read, so it is not checked: %s", connection.address, error
+        )
         return
     save: str | None = None
     if not int(info.get("aof_enabled", 0)):

@@ -58,8 +58,8 @@ def read(path: Path) -> Mark | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise StoreRefused(
-            f"{file}: is damaged ({error!r}). Nothing was changed. It records which ids were given to jobs: "
-            f"restore it; or, if {path.name} is whole and up to date, move it away"
+            f"{file}: is damaged ({error!r}). Nothing was changed. The file records which ids were given to "
+            f"jobs: restore it; or, if {path.name} is whole and up to date, move it away"
         ) from error
 
 
@@ -146,12 +146,11 @@ def has_content(file: Path) -> bool:
 
 def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int) -> None:
     log.critical(
-        "%s: jobs %d to %d may have been acknowledged, and are missing: the file is older than the last "
-        "given id, or %s was removed while the service was down. They are lost unless there is a backup; "
-        "their files in the storage are kept. If another program, such as sqlite3, has opened the file in "
-        "the meantime, it has moved the log into the file, and no job is lost. New jobs get ids from %d "
-        "on, so that no job "
-        "continues from the files of another.",
+        "%s: jobs %d to %d may have been acknowledged, and are missing: the file is an older copy, or %s was "
+        "removed while the service was down. They are lost unless there is a backup; their files in the "
+        "storage are kept. Only if another program, such as sqlite3, has opened the file in the meantime, "
+        "is no job lost, because it has moved the log into the file. New jobs get ids from %d on, so that no "
+        "job continues from the files of another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),
     )
     connection.execute("BEGIN IMMEDIATE")

@@ -75,7 +75,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert stopped.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
     saved = stopped.progress.checkpoint.step
     assert stopped.progress.step - 1 <= saved, "at most one step is lost"
-    assert client.wait(urgent, timeout=100).status == pb.succeed
+    assert client.wait(urgent, timeout=PATIENCE).status == pb.succeed
     comes(client, job, lambda found: found.attempt == 2)
     # The training starts again during the grace period of the other job.
     another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
@@ -85,7 +85,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
         "it has ignored the notice, and was killed after the grace period"
     )
     client.cancel(deaf)  # while the job waits: otherwise it would use its whole grace period
-    assert client.wait(another, timeout=100).status == pb.succeed
+    assert client.wait(another, timeout=PATIENCE).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
 
