@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from typing import Any
 
 import psutil
 import pytest
@@ -15,8 +16,16 @@ async def test_a_program_that_ends_on_sigterm_is_not_logged_as_an_unknown_child(
     """Asyncio waits for children in threads, which a busy machine may wake late."""
     late, waitpid = threading.Event(), os.waitpid
     monkeypatch.setattr(os, "waitpid", lambda *args: (late.wait(), waitpid(*args))[1])
+    create, created = asyncio.create_subprocess_exec, asyncio.get_running_loop().create_future()
+
+    async def creating(*program: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await create(*program, **options)
+        created.set_result(process.pid)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", creating)
     running = asyncio.create_task(programs.run(["sleep", "0"], {}))
-    while not any(child.status() == psutil.STATUS_ZOMBIE for child in psutil.Process().children()):
+    while psutil.Process(await created).status() != psutil.STATUS_ZOMBIE:
         await asyncio.sleep(0.01)
     running.cancel()
     await asyncio.sleep(0)
