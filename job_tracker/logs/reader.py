@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.caller import Caller
@@ -73,6 +74,15 @@ class LogPiece:
         return timed_text_of(self.records)
 
 
+class _RankLog(NamedTuple):
+    """A log that a caller reads."""
+
+    caller: Caller
+    attempt: int
+    rank: int
+    follow: bool
+
+
 class LogReader:
     """Reads the logs of running and of ended attempts."""
 
@@ -109,13 +119,10 @@ class LogReader:
             ranks = range(_instances(job, position.attempt)) if wanted.all_ranks else (wanted.rank,)
             logs = {
                 rank: self._log(
-                    caller,
+                    _RankLog(caller, position.attempt, rank, wanted.follow),
                     job,
-                    position.attempt,
-                    rank,
-                    follow=wanted.follow,
-                    after=max(after, position.after(rank)),
-                    tail_lines=tail_lines,
+                    max(after, position.after(rank)),
+                    tail_lines,
                 )
                 for rank in ranks
             }
@@ -129,41 +136,23 @@ class LogReader:
             position, tail_lines = Position(position.attempt + 1), None
 
     async def _log(
-        self,
-        caller: Caller,
-        job: Job,
-        attempt: int,
-        rank: int,
-        *,
-        follow: bool,
-        after: bytes,
-        tail_lines: int | None,
+        self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank; with `follow`, also what it prints after restarts within the attempt."""
         while True:
-            read = self._log_of_start(
-                caller, job, attempt, rank, follow=follow, after=after, tail_lines=tail_lines
-            )
-            async with aclosing(read) as pieces:
+            async with aclosing(self._log_of_start(wanted, job, after, tail_lines)) as pieces:
                 async for piece in pieces:
                     after, tail_lines = last_time(piece), None
                     yield piece
-            if not (follow and job.spec.group.elastic and _goes_on(job, attempt)):
+            if not (wanted.follow and job.spec.group.elastic and _goes_on(job, wanted.attempt)):
                 return
-            job = await self._until_restarted(job, attempt, rank)
+            job = await self._until_restarted(job, wanted.attempt, wanted.rank)
 
     async def _log_of_start(
-        self,
-        caller: Caller,
-        job: Job,
-        attempt: int,
-        rank: int,
-        *,
-        follow: bool,
-        after: bytes,
-        tail_lines: int | None,
+        self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank; with `follow`, until the present start of the rank has ended."""
+        caller, attempt, rank, follow = wanted
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)
         kept = self._kept, partial(self._archive.logs, group, rank)

@@ -154,9 +154,9 @@ class FolderSpool:
         """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
         Return False if an error of the engine ended the log early. What was read by then is kept, even if
-        this call is cancelled. Otherwise return True, even after an error of this machine's disk,
-        which is only logged. After an error in `again_after`, the log is read again, at most twice, since it
-        will be lost with its pod or container.
+        this call is cancelled. Otherwise return True, even after an error of this machine's disk, which is
+        only logged. After an error in `again_after`, the log is read again, at most twice, since it will be
+        lost with its pod or container.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())

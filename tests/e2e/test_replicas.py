@@ -145,7 +145,7 @@ def test_another_leads_soon_after_a_kill(replicas: Replicas) -> None:
         assert replicas.leader(other_than=first) is second
         client.cancel(running)
         assert client.wait(running).status == pb.cancelled
-        assert time.monotonic() - killed_at < 60
+        assert time.monotonic() - killed_at < 60, "ten seconds, on a machine that is not busy"
         assert client.wait(waiting).status == pb.succeed
     assert replicas.ran() == {
         (str(running), "1", "0", "began"): 1,

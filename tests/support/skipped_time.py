@@ -1,15 +1,14 @@
 """Time that passes only while an event loop has nothing to do, so that a slow machine changes no order."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 
 @pytest.fixture
-async def skipped_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
-    """Let the event loop of the test skip the time until its next timer. Return its clock.
+async def skipped_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the event loop of the test skip the time until its next timer.
 
     For tests that wait for nothing outside their event loop.
     """
@@ -27,4 +26,3 @@ async def skipped_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
 
     monkeypatch.setattr(loop, "time", lambda: now)
     monkeypatch.setattr(loop._selector, "select", skip)
-    return lambda: now

@@ -148,9 +148,9 @@ def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int)
     log.critical(
         "%s: jobs %d to %d may have been acknowledged, and are missing: the file is an older copy, or %s was "
         "removed while the service was down. They are lost unless there is a backup; their files in the "
-        "storage are kept. Only if another program, such as sqlite3, has opened the file in the meantime, "
-        "is no job lost, because it has moved the log into the file. New jobs get ids from %d on, so that no "
-        "job continues from the files of another.",
+        "storage are kept. If another program, such as sqlite3, has opened the file in the meantime, no job "
+        "is lost: that program has moved the log into the file. New jobs get ids from %d on, so that no job "
+        "continues from the files of another.",
         *(path, last + 1, given, files.wal_of(path).name, given + 1),
     )
     connection.execute("BEGIN IMMEDIATE")
