@@ -16,11 +16,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer_kit import collectives, stacks
 from trainer_kit.report_sinks import Artifact, Progress, StdoutSink
 from trainer_kit.steps import Steps
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ class GrpcSink:
         self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
         self._artifacts: deque[Artifact] = deque(maxlen=_MAX_WAITING)
         self._sending: list[Artifact] = []
+        # While reports move from one of these collections to another, `close` does not read them.
+        self._moving = threading.Lock()
         self._rank, self._steps = rank, steps
         self._stacks = ""
         self._news = threading.Event()
@@ -113,7 +117,9 @@ class GrpcSink:
 
     def _print_unaccepted(self) -> None:
         printed = StdoutSink()
-        for artifact in (*self._sending, *self._artifacts):
+        with self._moving:  # the thread may still be in a call
+            unaccepted = (*self._sending, *self._artifacts)
+        for artifact in unaccepted:
             printed.artifact(artifact)
         if self._known is not self._accepted:
             printed.progress(self._known, {})
@@ -136,16 +142,20 @@ class GrpcSink:
             has_news = self._news.is_set()
             self._news.clear()
             known = self._known
-            request, metrics, self._sending = self._request(known if has_news else Progress())
+            with self._moving:
+                metrics = _taken(self._metrics)
+                self._sending = _taken(self._artifacts)
+            request = self._request(known if has_news else Progress(), metrics)
             try:
                 answer = send(request)
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("progress is no longer reported: %s", error.details())
                     return False
-                self._metrics.extendleft(reversed(metrics[-self._room :]))
-                self._artifacts.extendleft(reversed(self._sending))
-                self._sending = []
+                with self._moving:
+                    self._metrics.extendleft(reversed(metrics[-self._room :]))
+                    self._artifacts.extendleft(reversed(self._sending))
+                    self._sending = []
                 self._news.set()
                 pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
                 least = max(_SHORTEST_PAUSE, min(_retry_after(error), _LONGEST_ASKED_PAUSE))
@@ -194,14 +204,12 @@ class GrpcSink:
     def _room(self) -> int:
         return max(1, _MAX_WAITING - len(self._metrics))
 
-    def _request(self, known: Progress) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
+    def _request(self, known: Progress, metrics: list[tuple[str, float, int, float]]) -> Any:
         from google.protobuf.timestamp_pb2 import Timestamp
 
         from trainer_kit._generated import training_reporter_pb2 as pb
 
-        metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MAX_PER_CALL))]
-        artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MAX_PER_CALL))]
-        request = pb.ReportRequest(
+        return pb.ReportRequest(
             step=known.step,
             total_steps=known.total_steps,
             epoch=known.epoch,
@@ -217,11 +225,10 @@ class GrpcSink:
             ],
             artifacts=[
                 pb.ReportedArtifact(name=a.name, uri=a.uri, kind=a.kind, size=a.size, sha256=a.sha256)
-                for a in artifacts
+                for a in self._sending
             ],
             rank=self._standing(),
         )
-        return request, metrics, artifacts
 
     def _standing(self) -> Any:
         """Return the position of this process for a report; None if it does not report its position."""
@@ -255,6 +262,11 @@ class GrpcSink:
                 for each in (collectives.last() if self._stacks else ())
             ],
         )
+
+
+def _taken(waiting: deque[T]) -> list[T]:
+    """Remove the entries for one call from a queue, and return them."""
+    return [waiting.popleft() for _ in range(min(len(waiting), _MAX_PER_CALL))]
 
 
 def _written_stacks(rank: int) -> str:

@@ -295,7 +295,9 @@ async def test_records_damaged_by_training_fail_only_that_job(
     assert (await seen(other, group, lambda o: o.has_ended)).first_failure is not None
 
 
-async def test_a_running_rank_without_a_record_is_stopped_and_delays_no_other(world: ProcessGroups) -> None:
+async def test_a_running_rank_without_a_record_is_stopped_and_delays_no_other(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = world.open()
     await first.launch(job({"RUN_SECONDS": "forever"}))
     rank = rank_process()
@@ -304,6 +306,7 @@ async def test_a_running_rank_without_a_record_is_stopped_and_delays_no_other(wo
     record.unlink()
     (world.root / "live" / "foo").mkdir()
     (world.root / "live" / "foo" / "group.json").write_text("{}")
+    monkeypatch.setattr("job_tracker.backends.process.rank._RECORD_SECONDS", 0.5)
     second = world.open()
     end = await seen(second, job().group, lambda o: o.has_ended)
     assert end.first_failure is not None

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as pb
 from trainer_kit.grpc_sink import GrpcSink, _connect, _retry_after, _roots
 from trainer_kit.progress import Reporter
+from trainer_kit.report_sinks import Artifact
 from trainer_kit.steps import Steps
 
 from tests.support.patience import PATIENCE
@@ -247,6 +249,35 @@ def test_what_the_service_has_not_accepted_is_printed_at_the_end(
         '::artifact:: {"name": "model.pt", "uri": "file:///model.pt", "kind": "model"}',
         '::progress:: {"step": 2, "total_steps": 2, "metrics": {"loss": 1.0, "accuracy": 0.5}}',
     ]
+
+
+class Watched(deque[Artifact]):
+    """A queue that announces when artifacts come back into it, and takes its time with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_some_back, self.is_printed = threading.Event(), threading.Event()
+
+    def extendleft(self, artifacts: Iterable[Artifact]) -> None:
+        super().extendleft(artifacts)
+        self.has_some_back.set()
+        self.is_printed.wait(0.2)
+
+
+def test_an_artifact_that_comes_back_from_a_failed_call_is_printed_once(
+    service: Service, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_sink, "_CLOSE_SECONDS", 0.0)
+    service.failures = [Refusal(grpc.StatusCode.UNAVAILABLE)] * 1000
+    sink = GrpcSink("service:51001", "token", service.connect)
+    sink._artifacts = watched = Watched()
+    sink.artifact(Artifact("model.pt", "file:///model.pt"))
+    assert watched.has_some_back.wait(PATIENCE)
+    sink.close()
+    watched.is_printed.set()
+    sink._thread.join(PATIENCE)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ['::artifact:: {"name": "model.pt", "uri": "file:///model.pt"}']
 
 
 def test_what_the_service_has_accepted_is_not_printed(
