@@ -12,6 +12,7 @@ fills in the values, so backends do not see placeholders. A value is always one 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from job_tracker.catalog.parameters import Parameter
 from job_tracker.common.printable import quoted
@@ -76,7 +77,8 @@ def places(command: Sequence[str]) -> frozenset[str]:
     return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
-def is_template(command: Sequence[str]) -> bool:
+@lru_cache  # slow, and the commands come from a few algorithms
+def is_template(command: tuple[str, ...]) -> bool:
     """Return whether `filled` may change the command."""
     return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in _without_code(command))
 
