@@ -1,5 +1,6 @@
 """The replay: events in order, policies that break rules, usage, promises and wake-ups."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Saving
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.durations import ExactDurations, SaidDurations, UnknownDurations
+from job_tracker.scheduling.simulation.metrics import is_kept
 from job_tracker.scheduling.simulation.peers import fifo
 from job_tracker.scheduling.simulation.policies import PolicyName, policy_of
 from job_tracker.scheduling.simulation.replay import PolicyError, replay
@@ -94,6 +96,21 @@ def test_promises_come_back_in_the_next_snapshot_and_the_first_one_is_kept() -> 
     assert records[1].first_promise == 11
     assert records[1].moves == ["a reason", "a reason"]
     assert seen[2] == {2: Promise(BEGIN + 11, "default")}
+
+
+def test_a_reservation_without_a_start_is_no_promise() -> None:
+    def promising_later(snapshot: Snapshot, now: float) -> Plan:
+        plan = fifo(snapshot, now)
+        waiting = {gang.job_id for gang in in_order(snapshot)} - {each.job_id for each in plan.admitted}
+        at = now + 10 if now >= BEGIN + 2 else math.inf
+        reserved = [Reserve(each, Promise(at, "default"), (Reason.CAPACITY,)) for each in waiting]
+        return Plan(admitted=plan.admitted, reserved=tuple(reserved))
+
+    unpromised = TraceJob(0, 1, 1, promise=Promise(math.inf, "default"))
+    jobs = [TraceJob(0, 30, 1), unpromised, TraceJob(1, 1, 1), TraceJob(2, 1, 1)]
+    records = replay(jobs, promising_later, Cluster.of(1))
+    assert [record.first_promise for record in records] == [None, 12, 12, 12]
+    assert not is_kept(records[1])
 
 
 def test_usage_of_queues_decays_by_half_in_its_half_life() -> None:
