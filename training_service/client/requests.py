@@ -351,7 +351,9 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 @_validated
 def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
-    """Build the request for the first page of the queue."""
+    """Build the request for the first page of the queue. Raises InvalidRequest for a page without jobs."""
+    if page_size < 1:
+        raise InvalidRequest(f"limit: {page_size} is not allowed; use at least 1")
     return GetQueueRequest(project=project, queue=queue, page_size=page_size)
 
 

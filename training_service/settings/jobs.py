@@ -80,8 +80,6 @@ def _valid_patterns(words: Sequence[str]) -> tuple[str, ...]:
 class NumberSettings(Config):
     """The default reaction to a reported metric that is NaN or infinite."""
 
-    ""
-
     on_nonfinite: OnNonfinite = Field(
         default=OnNonfinite.FLAG,
         description="`flag`: the status shows the value. `fail`: the attempt also fails as `diverged`.",
