@@ -90,6 +90,15 @@ class Place:
             raise
         return descriptor
 
+    @contextmanager
+    def opened_folder(self) -> Iterator[int]:
+        """Yield a descriptor of the folder, and close it afterwards."""
+        descriptor = self.open_folder()
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
     def is_there(self) -> bool:
         """Return whether anything with this name exists."""
         try:

@@ -278,29 +278,22 @@ class ProjectTrees:
         return True
 
     def _missing(self, manifest: Manifest) -> tuple[Missing, ...]:
-        blobs, incoming = self.blobs.open_folder(), self.incoming.open_folder()
-        try:
+        with self.blobs.opened_folder() as blobs, self.incoming.opened_folder() as incoming:
             return tuple(
                 Missing(sha256, size, min(size, _size(incoming, sha256) or 0))
                 for sha256, size in manifest.sizes.items()
                 # Stored content of another size is not the content that the manifest names.
                 if _size(blobs, sha256) != size
             )
-        finally:
-            os.close(blobs)
-            os.close(incoming)
 
     def _check_sizes(self, manifest: Manifest) -> None:
         """Raise InvalidField if the size of stored content differs from the size in the manifest."""
-        blobs = self.blobs.open_folder()
-        try:
+        with self.blobs.opened_folder() as blobs:
             for sha256, size in manifest.sizes.items():
                 if _size(blobs, sha256) not in (None, size):
                     raise InvalidField(
                         FIELD, f"the content {sha256} does not have {size} bytes; correct its size"
                     )
-        finally:
-            os.close(blobs)
 
     def check_room(self, missing: Iterable[Missing]) -> None:
         """Raise LimitExceeded if there is no room for the contents.

@@ -62,7 +62,11 @@ class Upload:
         self._sizes = {each.sha256: each.size for each in status.missing}
         self._of_tree = trees.manifest(tree).sizes.keys()
         self._blobs = trees.blobs.open_folder()
-        self._incoming = trees.incoming.open_folder()
+        try:
+            self._incoming = trees.incoming.open_folder()
+        except BaseException:
+            os.close(self._blobs)
+            raise
         self._current: _Incoming | None = None
         self._complete: deque[_Incoming] = deque()
         # A cancelled call closes the upload while its thread may still be writing.

@@ -149,11 +149,15 @@ class ChangeFeed:
             del self._writes[token]
         changes = keys.changes(self._connection.address.prefix)
         channel: Any = self._connection.client.pubsub()
-        async with asyncio.timeout(self._connection.answer_seconds):
-            await channel.subscribe(changes, self._resignations)
-            for _ in range(2):
-                while (await channel.get_message(timeout=None))["type"] != "subscribe":
-                    pass
+        try:
+            async with asyncio.timeout(self._connection.answer_seconds):
+                await channel.subscribe(changes, self._resignations)
+                for _ in range(2):
+                    while (await channel.get_message(timeout=None))["type"] != "subscribe":
+                        pass
+        except BaseException:
+            await _release(channel)
+            raise
         return channel  # type: ignore[no-any-return]
 
     async def _follow(self, channel: PubSub) -> None:

@@ -5,17 +5,20 @@ import inspect
 import math
 import re
 import time
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from functools import partial
 
 import pytest
 
 from job_tracker.access import tokens
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import AttemptReport, MetricPoint
+from job_tracker.jobs import JobView
 from tests.support.jobs import NOON, spec
 from tests.support.patience import PATIENCE
 from tests.support.web_site import STREAMS, Browser, Site, hostile_job, views
@@ -117,6 +120,20 @@ async def test_an_error_of_the_service_says_only_where_its_reason_is(
     async with browser.events("/jobs/live") as events:
         assert [name async for name, _ in events] == []
     assert "a stream of a page failed" in caplog.text
+
+
+async def test_the_stream_of_the_curves_ends_without_a_traceback_when_the_store_is_away(
+    site: Site, browser: Browser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
+        yield await site.service.jobs.get(caller, job_id)
+        raise StoreUnavailable("the store does not answer")
+
+    job = await site.service.train()
+    monkeypatch.setattr(site.service.jobs, "watch", broken)
+    async with browser.events(f"/jobs/{job}/fresh") as events:
+        assert [name async for name, _ in events] == []
+    assert "a stream of a page failed" not in caplog.text
 
 
 async def test_a_stream_ends_with_its_session_and_then_asks_for_a_login(closed: Site) -> None:

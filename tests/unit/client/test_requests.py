@@ -23,5 +23,5 @@ def test_a_command_in_one_text_is_refused_with_the_list_that_is_meant() -> None:
 
 
 def test_a_queue_without_jobs_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="^limit: 0 is not allowed; use at least 1$"):
+    with pytest.raises(InvalidRequest, match=r"^limit: 0 is not allowed; use at least 1$"):
         requests.queue("", "", 0)

@@ -43,6 +43,10 @@ def is_whole(trees: ProjectTrees, tmp_path: Path) -> bool:
     return (tmp_path / "copy" / "model.bin").read_bytes() == CONTENT
 
 
+def open_files() -> set[str]:
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
+
+
 def test_an_upload_that_was_cut_continues_where_it_was(trees: ProjectTrees, tmp_path: Path) -> None:
     first = Upload(trees, TREE)
     first.write(HASH, 0, CONTENT[:1000])
@@ -55,6 +59,21 @@ def test_an_upload_that_was_cut_continues_where_it_was(trees: ProjectTrees, tmp_
     assert second.finish().is_complete
     second.close()
     assert is_whole(trees, tmp_path)
+
+
+def test_an_upload_that_cannot_begin_leaves_no_open_file(
+    trees: ProjectTrees, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    status = trees.find(TREE)
+    monkeypatch.setattr(trees, "incoming", Place(tmp_path, ("absent",)))
+    before = open_files()
+    with pytest.raises(FileNotFoundError):
+        trees.find(TREE)
+    assert open_files() == before
+    monkeypatch.setattr(trees, "find", lambda _: status)
+    with pytest.raises(FileNotFoundError):
+        Upload(trees, TREE)
+    assert open_files() == before
 
 
 def test_a_content_that_was_whole_before_the_crash_is_not_sent_again(trees: ProjectTrees) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
+from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.telemetry import MetricSeries
 from training_service.web import live as streams
 from training_service.web.visits import Visit
@@ -72,13 +73,16 @@ async def fresh(visit: Visit) -> Response:
 
 async def _reports(visit: Visit) -> AsyncGenerator[str, None]:
     last = None
-    async for view in visit.parts.live.each(visit.jobs.watch(visit.who, visit.job_id), _PAUSE):
-        at = view.job.progress.reported_at if view and view.job.progress else None
-        if at != last and view is not None:
-            last = at
-            yield streams.event("report", "")
-        else:
-            yield streams.QUIET
+    try:
+        async for view in visit.parts.live.each(visit.jobs.watch(visit.who, visit.job_id), _PAUSE):
+            at = view.job.progress.reported_at if view and view.job.progress else None
+            if at != last and view is not None:
+                last = at
+                yield streams.event("report", "")
+            else:
+                yield streams.QUIET
+    except TrackerError:
+        return  # the browser connects again, and gets the error as its answer
     yield streams.event("report", "")
     yield streams.event("end", "")
 
