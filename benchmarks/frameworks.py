@@ -39,6 +39,7 @@ BEGIN, END = "<!-- table: python -m benchmarks.frameworks --write -->", "<!-- en
 _PORT = 51077
 _NAMESPACE = "frameworks"
 _PATIENCE = 300.0
+_FAILED = "**failed**"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def cell(client: TrainingClient, training: Training, instances: int) -> str:
     ended = client.wait(job, timeout=_PATIENCE)
     if ended.status != pb.succeed:
         print(ended.diagnosis.detail, file=sys.stderr)
-        return f"**failed**: {ended.diagnosis.summary}"
+        return f"{_FAILED}: {ended.diagnosis.summary}"
     text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     [accuracy] = re.findall(r"test accuracy (0\.\d+)", text)
     seconds = (ended.finished_at.ToNanoseconds() - ended.submitted_at.ToNanoseconds()) / 1e9
@@ -225,6 +226,7 @@ def main() -> int:
     sizes = [int(size) for size in asked.sizes.split(",")]
     trainings = [training for training in TRAININGS if asked.only.lower() in training.name.lower()]
     cells: dict[str, str] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    has_failed = False
     clean_up_on_sigterm()
     for backend in asked.backends.split(","):
         with (
@@ -237,13 +239,14 @@ def main() -> int:
                 began = time.monotonic()
                 key = f"{training.name}|{backend}|{size}"
                 cells[key] = cell(client, training, size)
+                has_failed |= cells[key].startswith(_FAILED)
                 print(f"{key}: {cells[key]}  ({time.monotonic() - began:.0f} s)", file=sys.stderr)
                 KEPT.parent.mkdir(exist_ok=True)
                 KEPT.write_text(json.dumps(cells, indent=1))
     print(table(cells))
     if asked.write:
         write(cells)
-    return 1 if any("failed" in each for each in cells.values()) else 0
+    return int(has_failed)
 
 
 if __name__ == "__main__":
