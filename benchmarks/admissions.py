@@ -6,9 +6,9 @@ admitted jobs meanwhile. The measured time runs from the start of the tracker, w
 queue, until the last job has been admitted. The baseline is Kueue's own performance test (50,000 workloads,
 1,000 queues: 42/s).
 
-In a second part, a tenth of 5,000 jobs fits. Each job ends at once, so that the next job gets its place. This
-rate includes the ends of the jobs and their logs. A third part measures the memory of a queued job in the
-leader.
+In a second part, 5,000 jobs wait, and only a tenth of them fits at a time. Each job ends at once, so that the
+next job gets its place. This rate includes the ends of the jobs and their logs. A third part measures the
+memory of a queued job in the leader.
 """
 
 import asyncio
@@ -84,8 +84,9 @@ def _pool(capacity: int, queues: int) -> Pool:
 
 
 async def _admit(folder: Path, jobs: int, queues: int, capacity: int, run_seconds: str) -> tuple[float, int]:
-    """Let the tracker admit the jobs. Return the admissions per second, and the number of the tracker's
-    passes.
+    """Let the tracker admit the jobs, which run for `run_seconds` in the fake backend.
+
+    Return the admissions per second, and the number of the tracker's passes.
     """
     store = await SqliteStore.open(folder / "jobs.db")
     spec = stored_spec()

@@ -1,9 +1,9 @@
-"""Compares our all-reduce algorithms: bytes and messages with the formula, time with gloo's time.
+"""Compares our all-reduce algorithms with formulas (bytes and messages) and with gloo's all-reduce (time).
 
     python -m benchmarks.all_reduce [--quick]
 
-Each group sums a tensor of MEGABYTES MiB with each algorithm. The table shows the bytes and messages of the
-busiest rank, and the slowest rank's median time divided by the time of gloo's all-reduce. Both run in turn.
+Each group sums a tensor of MEGABYTES MiB with gloo and with each algorithm, in turn. The table shows the
+bytes and messages that the busiest rank sends, and the slowest rank's median time divided by that of gloo.
 With fewer cores than processes, the ratio depends more on the scheduler than on the algorithm.
 """
 
@@ -52,8 +52,8 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
                 _text_of(formula),
                 f"{taken / library:.1f} x gloo's time",
                 "counted = formula",
-                # If the number of elements is not a multiple of the group's size, chunks differ by one
-                # element.
+                # If the number of elements is not a multiple of the group's size, some chunks have one
+                # element more than others, so the bytes differ slightly from the formula.
                 met=abs(float(sent.share - formula.share)) < 1e-5 and sent.messages == formula.messages,
             )
         )

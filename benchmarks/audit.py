@@ -2,10 +2,10 @@
 one.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
-the service that users have. The other (unaudited.py) gives the store no event. Each call is on the disk when
-it returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured, too,
-because it depends less on other programs of the machine. A second part measures how long a page of one
-caller's events takes, in a store with few and one with many events.
+the service that users have. The other (unaudited.py) gives the store no event. Each job is on the disk when
+the call returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured,
+too, because it depends less on other programs on the machine. A second part measures how long it takes to
+list a page of one caller's events, in a store with few events and in one with many.
 """
 
 import asyncio
@@ -91,13 +91,13 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _cpu_seconds(server: Server) -> float:
-    """Return the CPU time that the server has used."""
+    """Return the CPU time that the server has used so far."""
     times = psutil.Process(server.pid).cpu_times()
     return times.user + times.system
 
 
 def _accepted(server: Server) -> int:
-    """Return the number of jobs that the server has accepted so far: the id of the newest one."""
+    """Return the id of the newest job: the number of accepted jobs, and 1 for the job put in by `fill`."""
     with server.stub() as stub:
         return stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=1)).jobs[0].job_id
 
@@ -105,7 +105,7 @@ def _accepted(server: Server) -> int:
 async def _lists(folder: Path, rounds: int) -> tuple[list[float], list[float], float]:
     """Measure pages of one caller's events.
 
-    Return the seconds with few and with many events stored, and the bytes of an event.
+    Return the seconds with few and with many events stored, and the bytes of the file per event.
     """
     stores = []
     for number in (_FEW, _MANY):

@@ -1,5 +1,6 @@
-"""The baseline of benchmarks.uploads, which writes files to FOLDER: `python -m benchmarks.bare_uploads
-FOLDER`.
+"""The server with which benchmarks.uploads compares the service. It writes the files to FOLDER.
+
+    python -m benchmarks.bare_uploads FOLDER
 """
 
 import asyncio

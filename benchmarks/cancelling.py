@@ -1,9 +1,9 @@
 """Cancels many jobs at once, and measures how soon new jobs are launched meanwhile, and when all have ended.
 
-On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and some capacity left free. On a cluster:
+On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and free capacity for new jobs. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
-submitted one after another until the cancelled ones have ended; the result is the slowest launch. The time of
-a launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
+submitted one after another until the cancelled ones have ended; the slowest launch counts. The time of a
+launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
 
 `--on processes` and `--on cluster` measure only one of the two.
 """
@@ -107,7 +107,7 @@ def _pods(quick: bool) -> list[Row]:
 
 
 async def _delete_all(fresh: Cluster, namespace: str, number: int) -> float:
-    """Return the seconds that a loop of the client library takes to delete this many running pods."""
+    """Create pods, and return the seconds that a loop of the client library takes to delete all of them."""
     async with Bare.connected(fresh) as bare:
         pods = [planned(job_id, 1, namespace).pods[0] for job_id in range(1, number + 1)]
         await at_most(_CALLS, [partial(bare.create, "pods", pod) for pod in pods])
@@ -169,7 +169,7 @@ def _launch(stub: TrainingServiceStub) -> float:
     job_id = stub.Train(request(EPOCHS="0")).job_id
     begun = time.monotonic()
     asked = pb.GetTrainingStatusRequest(job_id=job_id)
-    # The status has ranks as soon as the group exists.
+    # The status has ranks as soon as the launch is complete.
     _until(lambda: bool(stub.GetTrainingStatus(asked).ranks), f"job {job_id} is not launched", _LOOK_SECONDS)
     launched = time.monotonic() - begun
     stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
@@ -177,7 +177,7 @@ def _launch(stub: TrainingServiceStub) -> float:
 
 
 def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
-    """Check the condition every `look` seconds until it holds, and return the time at which it did.
+    """Check the condition every `look` seconds until it holds. Return the value of `time.monotonic()` then.
 
     Raises RuntimeError with the message `otherwise` if it takes too long.
     """

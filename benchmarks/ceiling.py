@@ -43,7 +43,7 @@ class EmptyServicer(TrainingServiceServicer):
 
 
 def raw_handlers(statuses: Sequence[bytes]) -> grpc.GenericRpcHandler:
-    """Return handlers like those of EmptyServicer, which take and return serialized messages."""
+    """Return empty handlers of Train and GetTrainingStatus that take and return serialized messages."""
     train = pb.TrainResponse(job_id=1).SerializeToString()
 
     async def answer_train(data: bytes, context: Context) -> bytes:  # noqa: ARG001

@@ -1,4 +1,7 @@
-"""The training that `benchmarks.checkpoints` measures: `python -m benchmarks.checkpointed MODE`."""
+"""The training that `benchmarks.checkpoints` measures: `python -m benchmarks.checkpointed MODE`.
+
+MODE is the name of a function: `overhead`, `agreement` or `kill`.
+"""
 
 import json
 import os
@@ -36,7 +39,7 @@ class Work:
 
 
 def window(work: Work, run: Kept | None) -> tuple[float, float]:
-    """Train for the steps of a window.
+    """Train for the steps of a window. Without `run`, nothing is saved.
 
     Return the CPU seconds of the process, and the seconds of the longest `run.step`.
     """
@@ -54,7 +57,7 @@ def window(work: Work, run: Kept | None) -> tuple[float, float]:
 
 
 def overhead(group: Group) -> None:
-    """Measure windows with one save and windows without a save, in turns, and print the results."""
+    """Measure windows with one save and windows without a save, in turn, and print the results."""
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6", "CHECKPOINT_EVERY_STEPS": str(STEPS)}
     work = Work(group)
     times: dict[str, list[float]] = {"with": [], "without": [], "blocked": [], "step": []}
@@ -75,8 +78,9 @@ def overhead(group: Group) -> None:
 
 
 def agreement(group: Group) -> None:
-    """Measure windows with and without agreement of the processes on saves, in turns, and print the
-    results.
+    """Measure windows in which the processes agree on saves, and windows without such agreement, in turn.
+
+    Print the results.
     """
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6"}
     work = Work(group, width=128)

@@ -1,15 +1,15 @@
-"""How much time checkpoints cost a training run, and how much training a kill still loses.
+"""The time that checkpoints cost a training run, and the training that a kill still loses.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
 with an asynchronous save, one without. The difference in CPU time is the price of a save. The whole price
 counts, as if the training had waited for it. In fact, another thread does most of the work, and a step waits
 only for the copy. The overhead is this price, or the longest wait of a step if that is more, divided by a
-period of 30 s. The benchmark saves more often, so that it takes less time.
+period of 30 s. The benchmark itself saves more often, so that it takes less time.
 
 **Agreement.** The cost of the messages by which two processes agree on saves. The model is small, and nothing
 is saved.
 
-**A kill.** The group is killed at random moments and started again. The time lost is the training since the
+**A kill.** A process is killed at random moments and started again. The time lost is the training since the
 checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the time
 of a save.
 """
@@ -75,8 +75,8 @@ def measure(quick: bool) -> list[Row]:
 
 
 def _measured(folder: Path, what: str, *, size: int = 1, windows: int) -> Any:
-    """Run the measurement `what` in a group of `size`, and return the JSON that rank 0 prints in its last
-    line.
+    """Run the measurement `what` in a group of `size` processes, and return the JSON that rank 0 prints as
+    its last line.
     """
     group = [_start(folder, what, rank, size, WINDOWS=str(windows)) for rank in range(size)]
     try:

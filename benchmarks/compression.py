@@ -58,7 +58,7 @@ def _data(folder: str) -> str:
 def _trained(
     machines: list[Running], parameters: dict[str, str], data: str, model: str
 ) -> tuple[dict[str, float], int]:
-    """Train on the machines. Return the last metrics, and the bytes that the first machine has sent."""
+    """Train on the machines. Return the final metrics, and the bytes that the first machine sent."""
     before = machines[0].sent_bytes()
     ranks = [
         machine.start(

@@ -1,4 +1,5 @@
-"""Measures how much worse the loss of asynchronous training is, on real text and with as many examples.
+"""Compares the loss of asynchronous training with that of synchronous training on as many examples of real
+text.
 
     python -m benchmarks.convergence [--quick]
 

@@ -1,4 +1,4 @@
-"""A link to a server. It counts the bytes that pass, and can be cut."""
+"""A link that counts the bytes that clients send to a server, and that can be cut."""
 
 import socket
 import threading
@@ -9,7 +9,10 @@ _BUFFER = 64 << 10
 
 
 class Link:
-    """A relay of TCP on loopback. `sent` is the number of bytes that clients have sent to the server."""
+    """A relay of TCP on loopback.
+
+    `sent` is the number of bytes that clients have sent to the server. `cuts` is the number of cuts so far.
+    """
 
     def __init__(self, listener: socket.socket, server: str) -> None:
         host, port = listener.getsockname()
@@ -21,9 +24,9 @@ class Link:
         self._cut_at: int | None = None
 
     def cut_after(self, count: int) -> None:
-        """After `count` more bytes, close the connection that sends the last of them.
+        """Once clients have sent `count` further bytes, close the connection that sent the last of them.
 
-        Later connections stay open.
+        Connections that are opened later stay open.
         """
         self._cut_at = self.sent + count
 
@@ -55,7 +58,7 @@ class Link:
 
 @contextmanager
 def link_to(server: str) -> Iterator[Link]:
-    """Relay a free port of loopback to `server`, which is HOST:PORT."""
+    """Relay a free port of loopback to `server`, which is HOST:PORT, during the block."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         link = Link(listener, server)
         thread = threading.Thread(target=link.serve, daemon=True)

@@ -3,10 +3,11 @@
 The service runs with the fake backend: 200 jobs run, 2,000 wait, the others have ended. One job has a log
 of 1 GB, one has 10,000 ranks, and one has 256 metrics.
 
-- In the browser: bytes and time of the first page, time of an event, of 20 curves, and of the end of the log.
+- In the browser: bytes and time of the first page, and the time until it shows an event, 20 curves, and the
+  end of the log.
 - Over HTTP, one request after the other: the time of each view, and memory over 10,000 page views.
-- Without and with 50 viewers, which are in another process, while jobs come and go: CPU, memory, and the rate
-  of GetTrainingStatus. Each viewer keeps the stream of a page open.
+- Without and with 50 viewers, while jobs are submitted and cancelled: CPU, memory, and the rate of
+  GetTrainingStatus. The viewers are in another process, and each keeps the stream of a page open.
 """
 
 import http.client
@@ -157,7 +158,7 @@ def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row
     busy: dict[str, float] = {}
     with _connected(url) as connection:
         for view in _views(filled) * 2:
-            _load(connection, view)  # the first request about the queue makes a copy of it
+            _load(connection, view)  # the first request for the queue makes a copy of it
         for view in _views(filled):
             before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]
@@ -204,7 +205,7 @@ def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
 
 
 def _watched(filled: Filled) -> list[str]:
-    """Return the path of the stream that each viewer watches. Most viewers look at the list of jobs."""
+    """Return the paths of the streams, one for each viewer. Most viewers look at the list of jobs."""
     running = filled.running
     return [
         *["/jobs/live"] * 25,
@@ -239,7 +240,7 @@ def _changes(stub: TrainingServiceStub) -> Iterator[None]:
 def _viewers(
     server: Server, stub: TrainingServiceStub, url: str, filled: Filled, seconds: float
 ) -> list[Row]:
-    """Return rows with CPU and memory, measured first without viewers and then with them."""
+    """Return rows with the CPU and memory that viewers add. Both are measured without viewers first."""
     process = psutil.Process(server.pid)
 
     def used() -> tuple[float, float]:

@@ -31,7 +31,7 @@ _DRAWN = "() => performance.getEntriesByName('curves').at(-1)?.duration ?? 0"
 
 @contextmanager
 def chromium() -> Iterator[Browser | None]:
-    """Start the browser; None if it is not installed."""
+    """Run Chromium during the block. Yields None if it is not installed."""
     path = shutil.which("chromium")
     if path is None:
         yield None
@@ -58,7 +58,7 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
                 lambda event, received=received: received.append(event["encodedDataLength"]),
             )
             page.goto("/jobs", wait_until="load")
-            # When this event ends, the page's scripts have run, so the page can be used.
+            # When DOMContentLoaded ends, the page's scripts have run, so the page can be used.
             script = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
             times.append(float(page.evaluate(script)))
             if page.locator("#rows tr").count() < 2:
@@ -88,7 +88,7 @@ def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -
         page = context.new_page()
         page.goto("/jobs")
         for turn in range(number):
-            # Changes should fall into all parts of the pause between two updates.
+            # These pauses let the changes fall into all parts of the time between two updates.
             time.sleep(0.15 * (turn % 7))
             job_id = stub.Train(request()).job_id
             waits.append(_seen(page, f"#name-{job_id}", "test1", time.time()))
@@ -168,5 +168,5 @@ def log_end(browser: Browser, url: str, job_id: int, last: str, size: int, round
 
 
 def absent(names: Sequence[str]) -> list[Row]:
-    """Return rows for the measurements that could not be made."""
+    """Return rows for the measurements that cannot be made without Chromium."""
     return [Row(f"dashboard: {name}", "not measured: chromium is not installed") for name in names]

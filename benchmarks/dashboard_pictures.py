@@ -2,11 +2,11 @@
 
 The picture of the page "service" shows two replicas on one Redis, if there is a Redis server.
 
-`python -m benchmarks.dashboard_pictures`, or with options:
+`python -m benchmarks.dashboard_pictures`, with these options:
 
 - `--to FOLDER`: the folder for the pictures; docs/dashboard by default
 - `--data FOLDER`: the service's folder, which is kept. A later run with this folder shows the same jobs
-- `--all`: each view in light and dark, on a telephone, a laptop and a screen of 4K
+- `--all`: each view in light and dark, on a phone, a laptop and a 4K screen
 - `--only TEXT`: only views whose names contain TEXT
 """
 
@@ -89,7 +89,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class View:
-    """A page. `shown` says whether its picture is in the documents."""
+    """A page. `shown` says whether its picture is in docs/dashboard.md."""
 
     name: str
     path: str
@@ -125,7 +125,7 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # after this time, preempting it costs more, and its slow rank is known
+        time.sleep(25)  # until its slow rank is known, and it has more to lose than the next job
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)
@@ -133,7 +133,7 @@ class World:
         self._ring("ablation", "vision", "", ranks=3, expected=10 * 60)
         self._ring("nightly", "speech", "", ranks=2, expected=30 * 60)
         self._ring("whole-corpus", "speech", "", ranks=8, expected=60 * 60)
-        time.sleep(35)  # so that the leader has written the use of queues
+        time.sleep(35)  # until the leader has written the use of queues
 
     def _ring(self, name: str, project: str, fault: str, *, ranks: int, **more: Any) -> None:
         record = self._folder / "records" / name
@@ -200,7 +200,7 @@ def _service(folder: Path) -> Iterator[Server]:
 def _replicas(folder: Path) -> Iterator[Server]:
     """Run two replicas on one Redis, with some jobs.
 
-    The block begins when each has written its note twice.
+    The block begins when each replica has written its second note, the first one with the store's time.
     """
     with running(folder) as redis, ExitStack() as stack:
         found = [
@@ -248,7 +248,7 @@ _RENAME: Final = """(names) => {
     for (let text = texts.nextNode(); text; text = texts.nextNode())
         for (const [from, to] of names) text.data = text.data.replaceAll(from, to);
 }"""
-"""JavaScript that replaces paths of this machine, which mean nothing to readers, by common paths."""
+"""JavaScript that replaces the paths of this machine in a page with usual paths."""
 
 
 async def _take(url: str, views: Sequence[View], to: Path, names: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The store for measurements of the dashboard: 100,000 jobs of several projects, and a few large jobs."""
+"""The store for measurements of the dashboard: many jobs of several projects, and a few large jobs."""
 
 import asyncio
 import json
@@ -44,7 +44,9 @@ _CRASH: Final = Diagnosis(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The jobs of the store. `jobs` is the number of all jobs; the newest ones are queued."""
+    """The jobs of the store. `jobs` is their number; the newest ones are queued. `log_bytes` is the size of
+    the long log.
+    """
 
     jobs: int
     log_bytes: int
@@ -71,7 +73,7 @@ class Filled:
 
     @property
     def running(self) -> range:
-        """The ids of the jobs that the service starts as soon as it runs."""
+        """The ids of the queued jobs that the service starts as soon as it runs."""
         return range(self.logged + 1, self.logged + 1 + RUNNING)
 
 
@@ -149,8 +151,8 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield notes, each with its key, on how much the queue and the projects used on each of the last DAYS
-    days. The use changes in every slot.
+    """Yield the keys and texts of the notes on how much the queue and the projects used on each of the DAYS
+    days before today. The use changes in every slot.
     """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):
@@ -169,7 +171,7 @@ def _points(at: datetime, series: int) -> Iterator[MetricPoint]:
 
 
 async def _log(size: int) -> AsyncGenerator[bytes, None]:
-    """Yield the records of a log with `size` bytes of text. By their times, 10,000 lines come each second."""
+    """Yield the records of a log with `size` bytes of text. By their times, each second has 10,000 lines."""
     second = b"".join(
         b"@@@@@@@@@@@@@@@@@@@.%09dZ F line %06d %b\n" % (number, number, b"x" * (_LINE - 13))
         for number in range(LINES_OF_SECOND)

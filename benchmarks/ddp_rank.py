@@ -1,6 +1,7 @@
 """A rank that trains with DDP. Its steps mostly sleep.
 
-With FAULT=slow:RANK:STEP, the rank RANK works 30 % longer from the step STEP on.
+With FAULT=slow:RANK:STEP, the rank RANK works 30 % longer from the step STEP on. At that step, it writes the
+time into a file in the folder RECORD.
 """
 
 import os

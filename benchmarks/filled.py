@@ -16,7 +16,7 @@ _AT_ONCE = 1000
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
-    """Write these jobs, with these ids, to a new store."""
+    """Write the jobs, with their ids, to a new store."""
     asyncio.run(_create(path))
     with closing(schema.connect(path)) as connection:
         connection.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""Groups of processes on this machine. They are forked, so that each need not import PyTorch again."""
+"""Groups of processes on this machine. They are forked, so that they need not import PyTorch again."""
 
 import json
 import os

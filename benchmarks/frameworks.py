@@ -4,7 +4,7 @@ Each cell of the table is one run of an example of trainer_images through the se
 data, the requests and the code are the same; only `backend` differs. A cell shows the time from submission to
 end, and the test accuracy. The service refuses combinations that cannot run; the cell shows its reason. A
 full run takes an hour, mostly to build images and load them into the cluster. Results are kept in
-.local/frameworks.json, so that the table can be made in parts.
+.local/frameworks.json, so that the table can be filled by several runs.
 
 --backends process,docker,kubernetes  --sizes 1,2,3  --only TEXT  --write (into docs/frameworks/README.md)
 """
@@ -66,7 +66,7 @@ TRAININGS = (
 
 
 def cell(client: TrainingClient, training: Training, instances: int) -> str:
-    """Train once, and return the text of the cell: time and accuracy, or the reason of a refusal or
+    """Train once, and return the text of the cell: time and accuracy, or the reason for a refusal or
     failure.
     """
     options = pb.PodOptions(nproc_per_node=training.processes) if training.processes > 1 else None
@@ -96,7 +96,7 @@ def cell(client: TrainingClient, training: Training, instances: int) -> str:
 
 @contextmanager
 def service(backend: str, folder: Path) -> Iterator[TrainingClient]:
-    """Run a service with the examples on this machine. `backend` names the engine of its jobs."""
+    """Run a service with the examples on this machine, and yield a client. `backend` names the engine."""
     storage = folder / "storage"
     make_dataset(folder, real=True)
     folder.chmod(0o755)

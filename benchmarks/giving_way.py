@@ -4,8 +4,8 @@
 
 - *lost*: the steps that the second attempt does again.
 - *free*: from the submission of the other job until the training has left its machines, notice included.
-- *back*: from the launch of the second attempt until its first new step, compared with a first
-  attempt.
+- *back*: from the launch of the second attempt until its first new step, compared with the time from the
+  launch of the first attempt until its first step.
 """
 
 import statistics
@@ -23,16 +23,16 @@ _COMMAND = ("python", "-m", "intent_classification.train")
 _LONG, _SHORT = "10000", "1"  # epochs
 _NOTICE_AFTER = 20  # steps
 _SLACK = 1.25
-"""The largest allowed ratio of *back* to a first start.
+"""The largest allowed ratio of *back* to the time of a first start.
 
-The time that four processes take for imports varies by as much.
+The time that four processes take for imports alone varies by this factor.
 """
 _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jobs__stop_grace": "10"}
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The measurements of a round. Times are in seconds."""
+    """The measurements of a round. Times are in seconds; `started` is the time of the first start."""
 
     started: float
     lost: int

@@ -2,7 +2,7 @@
 
 Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running. Ready:
 from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and 1,000
-running. The running jobs are real processes: each process is found again, and none is started twice.
+running. The running jobs are real processes. The service must find each process again, and start none twice.
 """
 
 import os
@@ -47,9 +47,9 @@ def _idle(finished: int, seconds: float) -> list[Row]:
 
 
 def ready(running: int, name: str = "ready", *, within: float = 1, **settings: str) -> list[Row]:
-    """Measure the time until a service answers after a kill -9. The target is `within` seconds."""
+    """Return rows with the time until a service answers after a kill -9. The target is `within` seconds."""
     queued = 10 * running
-    # Otherwise the killed job would be queued again.
+    # With a second attempt, the job whose process is killed would be queued again.
     settings = {"retry__max_attempts": "1", **settings}
     with workspace() as folder:
         with (
@@ -116,7 +116,7 @@ def _running(stub: TrainingServiceStub) -> set[int]:
 
 
 def _processes_of(data_dir: Path) -> dict[int, psutil.Process]:
-    """Return the running processes of jobs in the folder, by job."""
+    """Return the running processes of the jobs whose data folder is `data_dir`, by job id."""
     found = {}
     for process in psutil.process_iter():
         try:

@@ -65,9 +65,9 @@ measure = or_left_out(_measure, "pods-latency")
 
 
 async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) -> list[tuple[float, float]]:
-    """Launch `count` jobs by the service and by the bare client in turn.
+    """Launch `count` jobs with the service and as many with the bare client, in turn.
 
-    Return the milliseconds of each pair.
+    Return the milliseconds of each pair: first those of the service.
     """
     async with (
         grpc.aio.insecure_channel(server.address) as channel,

@@ -32,7 +32,7 @@ _CPU_TARGET = 0.05
 
 
 class Cost(NamedTuple):
-    """The rates of the service, per second."""
+    """The rates of the service per second: requests to the API server, and CPU seconds."""
 
     requests: float
     log_requests: float

@@ -1,8 +1,8 @@
 """Shared parts of the Kubernetes benchmarks: a cluster, the service on it, and a bare client.
 
-tests/cluster makes the cluster, in a separate folder, and removes it afterwards. Of the clusters that its
-README describes, it is always the one named debian: only this one can run without nodes, simulate nodes, and
-see this machine's folders. `NoCluster` says why a machine cannot have one.
+tests/cluster makes the cluster, in a separate folder, and removes it afterwards. Its README describes several
+kinds of clusters. The benchmarks always use the kind named debian: only this one can run without nodes,
+simulate nodes, and see this machine's folders. `NoCluster` says why a machine cannot have such a cluster.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class NoCluster(Exception):
 def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bool], list[Row]]:
     """Return a function that measures like `measure`.
 
-    Without a cluster, it returns a row with the reason instead.
+    If `measure` raises NoCluster, the function returns a row with the reason instead.
     """
 
     def measured(quick: bool) -> list[Row]:
@@ -108,10 +108,11 @@ class Cluster:
 
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
-    """Start a fresh control plane, with or without a node. `variables` are environment variables of
-    tests/cluster.
+    """Run a fresh control plane, with or without a node, during the block. Raises NoCluster.
+
+    `variables` are environment variables of tests/cluster.
     """
-    _run("provider")  # raises before anything is created
+    _run("provider")  # raises NoCluster before anything is created
     try:
         _run("down")
         _run("up", *([] if node else ["--no-node"]), **variables)
@@ -156,8 +157,9 @@ def service_on(
     recipe: str = _RECIPE,
     flags: Iterable[str] = (),
 ) -> Iterator[Server]:
-    """Run the service on this machine, with its pods in `namespace`. `recipe` has the algorithm's settings
-    for Kubernetes, as TOML.
+    """Run the service on this machine during the block, with its pods in `namespace`.
+
+    `recipe` has the algorithm's settings for Kubernetes, as TOML.
     """
     make_dataset(data_dir)
     config_file = data_dir / "bench.toml"
@@ -231,7 +233,7 @@ class Bare:
     async def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, missing: bool = False
     ) -> Any:
-        """Make the call, and return the JSON of the answer.
+        """Make the call, and return the JSON of the answer. Raises RuntimeError if the answer is an error.
 
         With `missing`, return None if the object does not exist.
         """
@@ -249,7 +251,7 @@ class Bare:
         return json.loads(data)
 
     async def create(self, kind: Resource, manifest: Manifest) -> Any:
-        """Create the object and return it as stored."""
+        """Create the object, and return it as the API server has stored it."""
         return await self.call("POST", f"{path_of(manifest['metadata']['namespace'])}/{kind}", manifest)
 
     async def count(self, kind: Resource, namespace: str) -> int:
@@ -261,7 +263,7 @@ class Bare:
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
     async def watch(self, path: str) -> AsyncIterator[Any]:
-        """Yield all existing objects, then every change."""
+        """Yield a watch event for each existing object, then one for every change."""
         response = await self.api.rest_client.request(
             "GET", f"{self.api.configuration.host}{path}?watch=true", headers={"Accept": "application/json"}
         )

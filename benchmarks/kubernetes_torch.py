@@ -1,7 +1,7 @@
 """A real training on three pods, from submission to model, compared with the same pods made by hand.
 
 Image, data, parameters and pods are the same; the storage is a folder of this machine. By hand: `kubectl
-apply` of the Service and the three pods, then polling 20 times a second until all have succeeded. With the
+apply` of the Service and the three pods, then checks 20 times a second until all have succeeded. With the
 service: from Train until WatchTraining reports success. By then the service has also kept the logs and
 stopped the group.
 """
@@ -75,9 +75,9 @@ measure = or_left_out(_measure, "pods-torch")
 
 
 def _make_storage(fresh: Cluster, folder: Path, namespace: str) -> Path:
-    """Make a folder with the data, and a volume by which pods use this folder.
+    """Make a folder with the data, and a volume by which pods read and write this folder.
 
-    Pods may write to it. Return its path, which is the same for the service and pods.
+    Return the folder's path, which is the same for the service and pods.
     """
     make_dataset(folder, real=True)
     storage = folder / "storage"

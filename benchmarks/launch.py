@@ -1,15 +1,15 @@
 """Time of a launch: from Train's answer at the client until every process of the group runs.
 
 A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
-which prints the time at once, so the time does not include the start of a shell, of Python or of training
+which prints the clock at once, so a launch does not include the start of a shell, of Python or of training
 code. Client, service and processes read the same clock. The group's log says when each process ran. The next
 job is submitted when the group has ended.
 
 The baseline does the least possible work: an idle Python process starts the same three programs by
 `posix_spawn`. It keeps no exit codes, and its children do not outlive it, so its time is not a target.
 
-The times of the parts are the modification times of the process backend's files (files.py). The kernel rounds
-them to 4 ms, so the table shows the mean of many launches.
+A launch has several parts, whose ends are the modification times of the process backend's files (files.py).
+The kernel rounds these times to 4 ms, so the table shows the mean of many launches for each part.
 """
 
 import itertools
@@ -66,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
 def _launch(stub: TrainingServiceStub, data_dir: Path) -> tuple[float, list[float]]:
     """Launch a job.
 
-    Return the milliseconds from the answer until the last process runs, in all and by part.
+    Return the milliseconds from the answer until the last process runs: in all, and for each part.
     """
     job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES))).job_id
     answered = time.time_ns()

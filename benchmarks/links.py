@@ -10,8 +10,8 @@ which it receives, so the limit holds for any program. Not every kernel has nete
 latency: `relay.py`, which explains how exact it is. A CPU quota is set by the cgroup v1 controller. Emulation
 needs root.
 
-Names carry the pid of the owner, and the next start removes the leftovers of dead owners, so a kill -9 leaves
-nothing permanently.
+The names of namespaces and cgroups contain the pid of their owner. Each start removes those of owners that no
+longer run, so that a kill -9 leaves nothing permanently.
 """
 
 import contextlib
@@ -64,10 +64,10 @@ class Running:
     def start(
         self, *command: str, environment: Mapping[str, str] | None = None, **options: object
     ) -> subprocess.Popen[str]:
-        """Start a program in the machine. The caller ends it; leftover processes are killed at the end."""
+        """Start a program in the machine. The caller ends it, or `emulated` kills it at the end."""
         inside = ("ip", "netns", "exec", self.namespace, *command)
         if self.cgroup:
-            # The shell joins before it becomes the program, so all threads of the program are members.
+            # The shell joins the cgroup before it becomes the program, so all its threads are in the cgroup.
             procs = self.cgroup / "cgroup.procs"
             inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
         every = {**os.environ, **(environment or {})}
@@ -124,8 +124,8 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
 
 
 def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
-    """Return the environment variables by which PyTorch finds the group of this rank. Each machine has one
-    rank.
+    """Return the environment variables by which the process of this rank joins its group. Each machine has
+    one rank.
     """
     return {
         "RANK": str(rank),
@@ -138,7 +138,7 @@ def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
 
 
 def remove_leftovers() -> None:
-    """Remove the leftovers of owners that no longer run."""
+    """Remove the namespaces and cgroups of owners that no longer run."""
     for pid in {_pid_of(name) for name in _names()}:
         if not Path(f"/proc/{pid}").exists():
             _remove(pid)

@@ -1,9 +1,12 @@
 """The client that makes load: keeps 64 calls in flight, in a separate process, and counts them.
 
-It reads orders from its standard input, one JSON object per line, and answers each with the calls per second:
-{"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […], "tls": {"ca": …, "cert": …, "key":
-…}}. Calls use the tokens in turn. A call that fails ends the client. The method Connect calls
-GetTrainingStatus, with a new connection for each call.
+It reads orders from its standard input, one JSON object per line:
+
+    {"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […],
+     "tls": {"ca": …, "cert": …, "key": …}}
+
+It answers each order with the calls per second. Calls use the jobs and the tokens in turn. A call that fails
+ends the client. The method Connect calls GetTrainingStatus, with a new connection for each call.
 """
 
 import asyncio
@@ -27,7 +30,7 @@ _WARM_UP_SECONDS = 0.2
 
 
 async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
-    """Make calls for `seconds`, 64 of them at a time, and return how many end per second."""
+    """After a warm-up, make calls for `seconds`, 64 of them at a time. Return how many end per second."""
     counts_from = time.perf_counter() + _WARM_UP_SECONDS
     ends = counts_from + seconds
     counted = 0

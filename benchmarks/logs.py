@@ -2,8 +2,8 @@
 
 The rank prints 1 GB as fast as it can, in lines of 100 bytes. Two followers read the log. One reads as fast
 as it can. The other stops reading after a while, but stays connected. Then the job ends, and its log is moved
-to storage and read again from there. The result is the peak of the resident set in this time, minus its value
-before.
+to storage and read again from there. The result is the peak of the service's resident set during all this,
+minus its value at the beginning.
 
 For comparison, the same program prints into a file.
 """
@@ -38,7 +38,7 @@ _STORAGE_SECONDS = 120.0
 
 
 class _Peak:
-    """Measures how much a process's resident set grows. `most` is its peak, in bytes."""
+    """Measures how much a process's resident set grows. `most` is the peak of the set so far, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -66,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
         service(folder, command=command, logs__max_bytes_per_rank=str(4 * size)) as server,
         server.stub() as stub,
     ):
-        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # loads all code once
+        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # so that loading code does not count
         directly = _printed_into_a_file(command, size, folder)
         peak = _Peak(server.pid)
         started = time.monotonic()

@@ -61,7 +61,10 @@ _FINISHED = Filling(finished=1, holder=False)
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack on a service. `prepare` gets the data folder before the service starts."""
+    """An attack on a service.
+
+    `prepare` is called with the data folder before the service starts. `run` returns a remark for the row.
+    """
 
     name: str
     run: Callable[[Server], str]

@@ -1,9 +1,9 @@
-"""Compares the bandwidth that network-check measures with that of iperf3 on the same link, at several rates.
+"""Compares the bandwidths that network-check and iperf3 measure on the same link, at several rates.
 
     python -m benchmarks.network_check [--quick]      (as root, with iperf3: apt-get install iperf3)
 
-Two emulated machines (links.py) are joined by links of each rate. Both measure in turns, and the medians
-count.
+Two emulated machines (links.py) are joined by links of each rate. The two programs measure in turn, and their
+medians count. In another measurement, the link is cut, and both ranks of network-check must report it.
 """
 
 import json
@@ -22,7 +22,7 @@ from benchmarks.support import Row, run_alone
 RATES = ("20mbit", "100mbit", "400mbit")
 WITHIN = 0.05
 PATIENCE = 20
-"""GROUP_TIMEOUT of the cut measurement, in seconds."""
+"""GROUP_TIMEOUT of the measurement in which the link is cut, in seconds."""
 SIZES = "8,65536,1048576,4194304"
 
 
@@ -51,7 +51,7 @@ def _row(rate: str, rounds: int) -> Row:
 
 
 def _iperf3(first: Running, second: Running) -> float:
-    """Measure by iperf3, and return the bytes per second that arrive at the second machine."""
+    """Measure with iperf3, and return the bytes per second that arrive at the second machine."""
     server = second.start("iperf3", "--server", "--one-off", stdout=subprocess.DEVNULL)
     try:
         for _ in range(50):  # until the server listens
@@ -78,7 +78,7 @@ def _cut() -> Row:
         try:
             assert ranks[0].stdout
             ranks[0].stdout.readline()
-            time.sleep(1)  # the pair is measured for minutes
+            time.sleep(1)  # so that the cut comes within the measurement, which takes minutes
             machines[1].cut()
             began = time.monotonic()
             errors = [rank.communicate(timeout=10 * PATIENCE)[1] for rank in ranks]

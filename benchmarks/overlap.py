@@ -1,5 +1,5 @@
-"""The time for which ZeRO waits for sums of gradients over a slow link, with and without sending during the
-backward pass.
+"""The time for which ZeRO waits for sums of gradients over a slow link: if the gradients are sent during the
+backward pass, compared with sending after the pass.
 
 python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 

@@ -97,8 +97,8 @@ def main() -> None:
 
 
 def table_of(measured: list[Measured]) -> Table:
-    """Return a table with a row for each strategy. The value by the formula follows each measured value that
-    has one.
+    """Return a table with a row for each strategy. After each measured value for which there is a formula
+    comes the value by the formula.
     """
     title = "counted beside theory: KB that a rank holds, and that it sends or copies in a step"
     table = Table(title=title)
@@ -130,7 +130,7 @@ def _kilobytes(size: float) -> str:
 
 
 def metrics_of(model_uri: str) -> dict[str, float]:
-    """Return the metrics in the model's manifest; empty if there is no model."""
+    """Return the metrics in the model's manifest, or an empty dict if there is no model."""
     try:
         with fsspec.open(f"{model_uri}/manifest.json") as file:
             manifest: dict[str, Any] = json.load(file)
@@ -141,7 +141,7 @@ def metrics_of(model_uri: str) -> dict[str, float]:
 
 
 def _layout_of(name: str, steps: str) -> Layout:
-    """Return the layout of the strategy, from the same variables as the processes of its job."""
+    """Return the layout of the strategy, read from the variables that the processes of its job get."""
     ranks, parameters = STRATEGIES[name]
     with _environment({**parameters, "STEPS": steps, "WORLD_SIZE": str(ranks)}):
         return Layout.from_environment()

@@ -2,9 +2,9 @@
 
     python -m benchmarks.parameter_servers [--quick]
 
-Four workers send gradients of MEGABYTES to 1, 2 and 4 servers, synchronously, without and with standbys. They
-compute nothing, so an update takes only the time of its messages and of AdamW's step. With fewer cores than
-processes, times depend more on the cores than on the servers.
+Four workers send gradients of MEGABYTES MiB to 1, 2 and 4 servers, synchronously, without and with standbys.
+The workers compute nothing, so an update takes only the time of its messages and of AdamW's step. With fewer
+cores than processes, times depend more on the cores than on the servers.
 """
 
 import time
@@ -54,7 +54,7 @@ def _row(servers: int, has_standby: bool, updates: int) -> Row:
 
 
 def _train(group: Group, roles: Roles, updates: int) -> dict[str, Any]:
-    """Train as one process of the group. Return its traffic in bytes, and the seconds of the updates."""
+    """Train as one process of the group. Return its sent and received bytes, and the seconds it took."""
     messages = new_group()
     serves = group.rank in roles.replicas
     peers = {*range(group.size)} - {group.rank} if serves else roles.replicas

@@ -2,13 +2,13 @@
 
 Enter → first line: the time from the start of the process `trainctl run python3 train.py` until it prints the
 first line of the program. Its folder has 130 files, with 10 MB in all. Each round has new files, so that all
-of them are sent; then one line of one file changes, and the command runs again. For comparison, `python
+of them are sent. Then one line is added to one file, and the command runs again. For comparison, `python
 train.py` runs without the service. The engine is warm: it has the image, and has run a job. Docker's engine,
 the cluster and the small image with Python and grpcio are made by tests/cluster.
 
 Uploads: benchmarks.uploads; an upload through a link that counts bytes and is cut in the middle; and a folder
-of 1 GB, which is refused. torchrun: benchmarks.torchrun; only its training as an uploaded program is of
-interest here.
+of 1 GB, which is refused. torchrun: benchmarks.torchrun, of which only the training as an uploaded program
+matters here.
 """
 
 import json
@@ -130,7 +130,7 @@ def _row(name: str, ours: list[float], peer: list[float], target: float | None) 
 
 
 def _until_first_line(argv: list[str], folder: Path, address: str) -> float:
-    """Return the seconds from the start of a command until the program's line is on its output."""
+    """Return the seconds from the start of a command until it prints the program's first line."""
     begin = time.perf_counter()
     with subprocess.Popen(
         argv,
@@ -168,9 +168,9 @@ def _uploads(quick: bool) -> list[Row]:
 
 
 def _cut() -> list[Row]:
-    """Upload through a link that is cut once, in the middle of the upload, which then continues.
+    """Upload a folder through a link that is cut once, in the middle. The upload then continues.
 
-    Return rows with the bytes that were sent.
+    Upload the same folder again. Return rows with the bytes that were sent each time.
     """
     with workspace() as folder:
         uploads.write_files(folder / "tree", seed=1)
@@ -242,7 +242,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure the parts that are not benchmarks of their own."""
+    """Return the rows of all parts except benchmarks.uploads and benchmarks.torchrun."""
     return [*_processes(quick), *_docker(quick), *_kubernetes(quick), *_cut(), _refused()]
 
 

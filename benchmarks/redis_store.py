@@ -2,12 +2,12 @@
 job.
 
 Train: one client process with 64 calls in flight calls three services in turn: on SQLite, on Redis with
-`appendfsync everysec`, and on Redis with `always`. On the first and the last service, every call is on the
-disk when it returns. The Redis server shares the two cores of this machine.
+`appendfsync everysec`, and on Redis with `always`. With SQLite and with `always`, every job is on the disk
+when its call returns. The Redis servers run on the same machine as the services and the client.
 
 Ready: as in idle.py. After a kill -9, the new leader has to wait for the end of the old lease.
 
-Memory: by how much 20,000 submitted jobs increase `used_memory` (INFO), divided by their number.
+Memory: the increase of Redis's `used_memory` (INFO) by 20,000 submitted jobs, divided by their number.
 """
 
 import asyncio

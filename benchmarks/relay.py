@@ -1,10 +1,10 @@
 """Adds a latency to a link: `python -m benchmarks.relay SECONDS FIRST SECOND`.
 
 Creates two Ethernet devices (tap) of these names in the network namespace of this process, and passes each
-frame from one to the other after SECONDS. Prints a line when the devices exist. It is killed when its parent
-ends. The relay is one Python process, which carried 100 Mbit/s in a test. On a busy machine, a frame is
-late by the time in which the process does not run. This time is short relative to a latency of 5 ms, but
-longer than a latency of 0.1 ms.
+frame from one to the other after SECONDS. Prints a line when the devices exist. The kernel kills this process
+when its parent ends. The relay is one Python process, which carried 100 Mbit/s in a test. While other
+programs keep this process from running, frames are late. Such delays are short relative to a latency of 5 ms,
+but longer than a latency of 0.1 ms.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ def main(latency: float, names: tuple[str, str]) -> None:
                 _, _, device, frame = heapq.heappop(waiting)
                 try:
                     os.write(device, frame)
-                except OSError:  # the device is down, or its queue full: a network loses frames as well
+                except OSError:  # the device is down, or its queue is full; networks lose frames, too
                     continue
 
 

@@ -1,10 +1,10 @@
-"""Explanations: whether the first proposal of `why` lets the job start, and how fast estimates are.
+"""Explanations: whether the first proposal of `trainctl why` lets the job start, and how fast estimates are.
 
 python -m benchmarks.remedies [--quick]
 
-In each of 1,000 random states (100 with --quick), one waiting job is explained. The proposed changes are
-applied to the state, and a plan for the changed state must admit the job. Only the times depend on the
-machine.
+In each of 1,000 random states (100 with --quick), the wait of one job is explained. The changes that the
+explanation proposes are applied to the state, and a plan for the changed state must admit the job. Only the
+times depend on the machine.
 """
 
 import random
@@ -70,7 +70,7 @@ def _remedies(states: int) -> list[Row]:
 
 
 def _situation(seed: int) -> tuple[Situation, Gang]:
-    """Return a random state, and one of its jobs that waits after a pass."""
+    """Return a random state after a pass, and one of its jobs that still waits."""
     while True:
         state = random_state(seed)
         state = started(state, plan(state, NOW), NOW)
@@ -88,8 +88,8 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 def _is_unknown(found: Explanation) -> bool:
     if not found.reasons or not found.remedy.text:
         return True
-    # There is no estimate for a job that does not fit, or whose queue or service is closed. Its first reason
-    # says so.
+    # There is no estimate for a job that does not fit, whose queue runs no more jobs, or for whose launch the
+    # service's machine has no room. In these cases, the job's first reason is one of the following.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return found.estimate is None and not never
 

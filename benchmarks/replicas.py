@@ -2,7 +2,8 @@
 
 Two replicas share one Redis, with the default lease of 5 s and plain processes. The leader gets SIGKILL or
 SIGTERM, and a job is submitted to the other at that moment. The result is the time until the job has
-succeeded, minus the time that the same job takes with a leader. Then the stopped replica is started again.
+succeeded, minus the time that the same job takes with a leader. Then a new replica is started in place of the
+ended one.
 """
 
 import signal

@@ -2,8 +2,8 @@
 step.
 
 - 100 running jobs report in turn, with 64 calls in flight; each call has a step and two metrics.
-- A training loop of one process (a small model, about 10 ms a step) reports every step, in turns with
-  one that does not report.
+- A training loop of one process (a small model, about 10 ms a step) reports every step. It runs in turn with
+  a loop that does not report.
 """
 
 import sqlite3

@@ -1,8 +1,8 @@
 """The memory that running jobs cost the service, and the memory that remains when they have ended.
 
 A thousand jobs of one pod run on an in-memory API server, which is a separate process. It speaks TLS, fills
-all the fields of a pod that a cluster fills, runs pods as soon as they are created, and keeps each followed
-log open as a kubelet does. Then all jobs are cancelled at once, and the memory is read again a minute later.
+the fields of a pod that a cluster fills, runs pods as soon as they are created, and keeps each followed log
+open as a kubelet does. Then all jobs are cancelled at once, and the memory is read again a minute later.
 `--on cluster` uses a real API server and simulated nodes, whose pods have no logs.
 """
 
@@ -141,7 +141,7 @@ class _Cluster(FakeCluster):
         name, below = request.match_info["name"], request.match_info["below"]
         if below == "log" and request.query.get("follow"):
             response = web.StreamResponse()
-            with suppress(ConnectionError):  # the reader has left
+            with suppress(ConnectionError):  # the reader has closed the connection
                 await response.prepare(request)
                 await response.write(b"2026-11-21T12:00:00.000000001Z a line of the program\n")
                 while ("pods", name) in self._objects:

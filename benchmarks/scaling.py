@@ -40,7 +40,7 @@ BEGAN = time.monotonic()
 PATIENCE = 120.0
 """The seconds after which a run counts as failed."""
 CALIBRATED_AT = "1gbit"
-"""The rate of links while devices are measured for the second part: transfers take almost no time."""
+"""The rate of links while devices are measured for the second part. Transfers then take almost no time."""
 BUCKET = 25 << 20
 SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "32"}
 LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "32"}
@@ -91,7 +91,7 @@ class Ranks:
     def close(self) -> None:
         """End the ranks, and the processes that they have started."""
         for process in self._processes:
-            process.stdin.close()  # this makes a rank end its task and itself
+            process.stdin.close()  # then the rank ends its task and itself
         for process in self._processes:
             process.wait(PATIENCE)
             process.stdout.close()
@@ -124,7 +124,7 @@ class Ranks:
         parameters = {"SIZES": "8,262144,2097152", "SIZE_SECONDS": "1", "MODEL_URI": str(self.folder / "net")}
         self.run(len(self.machines), "network", parameters, {})
         found = network_file.read(self.folder / "net" / "network.json")
-        links = found.outer or found.inner  # the machines share one host name
+        links = found.outer or found.inner  # with one host name for all machines, all links are inner ones
         assert links
         return links
 
@@ -256,14 +256,14 @@ class Device:
     seconds: float
     """The part of a step's seconds that grows with the number of its examples."""
     overhead: float
-    """The further seconds that all layers take for each micro-batch, however small it is."""
+    """The seconds that all layers together add to each micro-batch, independent of its size."""
 
 
 def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Device:
     """Return the costs of a training run on one device, computed from the step times of a pipeline on two
     devices, with 4 and with 8 micro-batches.
 
-    m micro-batches on two equal stages take (m + 1) (work / 2m + overhead / 2).
+    A step of m micro-batches on two equal stages takes (m + 1) (seconds / 2m + overhead / 2).
     """
     few, many = 4, 8
     took = {

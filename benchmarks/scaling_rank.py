@@ -32,9 +32,9 @@ Step = Callable[[int], float]
 
 
 def main() -> None:
-    """Serve orders until standard input ends. A task that would run for ever is ended by the next order."""
-    # All threads use one processor. If several used up the short quota of a period, all would wait for the
-    # next period.
+    """Serve orders until standard input ends. The next order, or the end of input, ends the task `occupy`."""
+    # All threads run on one processor. On several, they would use up the short quota early in each period,
+    # and all would then wait for the next period.
     os.sched_setaffinity(0, {int(sys.argv[1])})
     torch.set_num_threads(1)  # two threads on one processor spin while they wait: ten times slower
     answers = os.fdopen(os.dup(1), "w")
@@ -100,7 +100,7 @@ def check_network(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def occupy(_: dict[str, Any]) -> dict[str, Any]:
-    """Keep this machine's share of the processor busy, as a rank would."""
+    """Keep this machine's share of the processor busy, as a rank would. Never returns."""
     matrix = torch.ones(256, 256)
     while True:
         torch.mm(matrix, matrix)

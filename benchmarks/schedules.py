@@ -5,8 +5,8 @@
 Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as `trainctl
 plot --timeline` draws them. This is done twice. If each pass takes one unit of time, the idle share is the
 bubble, independent of the machine. If each pass takes its CPU time, stages that take longer than others add
-to the idle share. Repeated work: how many more floating point operations a step takes than without
-checkpointing, by PyTorch's own counter.
+to the idle share. Repeated work: the floating point operations that a step takes in addition to those without
+checkpointing, as a share of these, by PyTorch's own counter.
 """
 
 import json
@@ -36,7 +36,7 @@ MODEL = Layout(layers=8, width=32, context=32, batch_size=16)
 PIPELINED = Layout(layers=16, width=128, context=64, batch_size=32)
 """A model whose layers take most of the time, so that stages take almost equally long."""
 STEPS = 20
-"""The number of steps from which the CPU times come."""
+"""The number of steps whose CPU times are measured."""
 _CLOSE = 0.01
 _NEAR = 0.02
 """The largest allowed difference between the idle share by CPU time and the formula.
@@ -114,7 +114,7 @@ def _take_steps(layout: Layout, group: Group, steps: int) -> dict[str, Any] | No
 
 
 def _done_twice() -> Iterator[Row]:
-    # PyTorch does not count the products inside its fused kernel for CPUs.
+    # With explicit attention, because PyTorch does not count the products inside its fused kernel for CPUs.
     model = replace(MODEL, attention=Attention.EXPLICIT)
     plain = _operations(model)
     for checkpointing in ("selective", "keep_products", "every:2", "full"):

@@ -37,7 +37,7 @@ from job_tracker.scheduling.waiting import WaitingGangs
 
 _OPTIONS = PlannerOptions()
 _SHALLOW, _DEEP = 10, 200
-"""The numbers of jobs that wait in each queue: fewer and more than the reservations."""
+"""The numbers of jobs that wait in each queue: fewer and more than the planner's reservations."""
 _JOBS_OF_MACHINE = 8
 _LENGTH = Expected(median=100.0, high=200.0)
 
@@ -110,7 +110,7 @@ def _gang(job_id: int, queue: str, expected: Expected | None = _LENGTH) -> Gang:
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure all; with `quick`, a tenth of the jobs and of the passes."""
+    """Return the rows of all parts; with `quick`, for a tenth of the jobs and of the passes."""
     share = 10 if quick else 1
     return [
         _admissions(50_000 // share),
@@ -171,7 +171,7 @@ def _owed(jobs: int, passes: int) -> Iterator[Row]:
     """Yield rows with the time of a pass while 500 queues have borrowed the quota of 500 other queues, whose
     jobs wait.
 
-    The quota is taken back by preemption, unless all running jobs are protected.
+    In the first row, preemption takes the quota back. In the second row, all running jobs are protected.
     """
     for protected, name in ((None, "is taken back"), (0, "cannot be taken back")):
         rules = PreemptionRules(protected=protected)
@@ -197,8 +197,9 @@ def _owed(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _giving_way(jobs: int, passes: int) -> Iterator[Row]:
-    """Yield rows with the time of a pass before a job is stopped for another one, and meanwhile. Many jobs
-    run, first without and then with known machines.
+    """Yield rows with the time of a pass before a running job is stopped for a waiting one, and while it is.
+
+    Many jobs run: in the first two rows on capacity without machines, and in the others on machines.
     """
     queues = {"default": Queue(name="default", preemption=PreemptionRules(by_priority=True))}
     for machines in (0, jobs // _JOBS_OF_MACHINE):

@@ -32,7 +32,7 @@ _LOSS_AT_MOST = 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """A trace, and how it loads a cluster."""
+    """A trace, and the cluster that replays it: its capacity, and the load that the trace is scaled to."""
 
     name: str
     capacity: int

@@ -2,9 +2,9 @@
 
     python -m benchmarks.staging [--quick]      (as root: five machines of `links`)
 
-One machine is the storage, a file server by HTTP. The others are four ranks. Each way copies a file to the
-disks of all ranks. The bytes are counted where they leave the storage's link, and the link of the busiest
-rank. They include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`.
+One machine is the storage, an HTTP server of files. The others are four ranks. Each way copies a file of S
+bytes to the disks of all ranks. The bytes that the storage and the busiest rank send are counted at their
+links. They include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`.
 Every way takes at least S / the rate of a link, because each rank must receive all S bytes.
 """
 

@@ -98,8 +98,8 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """Return a row with the CPU time that the watch adds to a rank: ranks with and without it run side by
-    side.
+    """Return a row with the CPU time that the watch adds to a rank. Ranks with and without the watch run side
+    by side.
 
     Their steps of 50 ms only sleep, so the difference is the cost of the watch.
     """
@@ -132,8 +132,8 @@ def of_rank(quick: bool) -> Row:
 
 
 def of_service(quick: bool) -> Row:
-    """Return a row with the CPU time of a service while 1,000 ranks report. Each waits for the pause that the
-    service requests.
+    """Return a row with the CPU time of a service while 1,000 ranks report. After each report, a rank pauses
+    for as long as the service requests.
     """
     jobs, ranks, seconds = 10, 100, 20.0 if quick else 50.0
     with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
@@ -145,7 +145,7 @@ def of_service(quick: bool) -> Row:
 
             def report(job: int) -> None:
                 due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
-                # These ranks send their second reports at random times, so that later the rate is even.
+                # The first pause of each of these ranks gets a random length, so that the rate is even later.
                 spread = set(range(ranks))
                 step = 0
                 while not ends.is_set():

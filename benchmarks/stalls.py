@@ -55,7 +55,7 @@ class Outcome:
     right: bool = False
     """Whether the diagnosis names the right rank first."""
     stacks: bool = False
-    """Whether the log of each rank that could run has its stacks."""
+    """Whether the log of each rank has its stacks. A frozen rank is left out: it cannot write them."""
 
 
 def measure(quick: bool) -> list[Row]:
@@ -70,7 +70,7 @@ def measure(quick: bool) -> list[Row]:
         "slow-ddp": lambda: [_slow("slow-ddp", ddp_rank, -(-count // 30), 1)],
         "costs": lambda: _costs(quick),
     }
-    # With `benchmarks.run`, the command line has other words, too.
+    # The command line of `benchmarks.run` also has names of other benchmarks, which are ignored here.
     wanted = [part for part in parts if part in sys.argv[1:]] or list(parts)
     return [row for part in wanted for row in parts[part]()]
 
@@ -198,7 +198,7 @@ def _one(server: Server, folder: Path, deadline: float | None, number: int, kind
 
 
 def _found_at(server: Server, job: int) -> float:
-    """Return the time at which, by its log, the service found that the job makes no progress."""
+    """Return the time at which the service found that the job makes no progress. It is read from its log."""
     lines = [
         line for line in server.log.read_text().splitlines() if f" job {job}: attempt 1 makes no" in line
     ]
@@ -232,7 +232,7 @@ def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
 def _slow_one(server: Server, folder: Path, number: int) -> float | None:
     """Run one job.
 
-    Return the number of steps until the slow rank was named; None if another rank was named, or none.
+    Return the number of steps until the slow rank was named. None: no rank, or a wrong one, was named.
     """
     record = folder / f"record-{number}"
     record.mkdir()

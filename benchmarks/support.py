@@ -44,7 +44,7 @@ PARAMETERS = (
     "SIZE",
     "FAULT",
 )
-"""Names of parameters without a type: parameters that clients send, or that programs read."""
+"""The names of the parameters that a request may have. They are declared without a type."""
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
 """The TOML line that declares these parameters for the algorithm."""
 _START_SECONDS = 120.0
@@ -76,7 +76,10 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def run_alone(measure: Callable[[bool], list[Row]]) -> None:
-    """Run one benchmark: `python -m benchmarks.NAME [--quick]`. With `--help`, only print its docstring."""
+    """Run one benchmark and print its table: `python -m benchmarks.NAME [--quick]`.
+
+    With `--help`, only print the docstring of its module.
+    """
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__)
         return
@@ -85,16 +88,16 @@ def run_alone(measure: Callable[[bool], list[Row]]) -> None:
 
 
 def clean_up_on_sigterm() -> None:
-    """Let SIGTERM, which `timeout` sends, end this program as Ctrl-C does, so that it ends its servers and
-    groups.
+    """Make SIGTERM, which `timeout` sends, raise SystemExit, so that this program ends its servers and groups
+    before it ends.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Make a folder for all files of a benchmark. At the end, kill the processes that still run in it, and
-    remove it.
+    """Make a folder for all files of a benchmark. At the end of the block, kill the processes that still run
+    in the folder, and remove the folder.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         try:
@@ -106,7 +109,7 @@ def workspace() -> Iterator[Path]:
 
 
 def processes_in(folder: str) -> Iterator[psutil.Process]:
-    """Yield the processes that run in the folder or were started with a path in it."""
+    """Yield the processes whose working folder, or one of whose arguments, is this folder or a path in it."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if any(place.startswith(folder) for place in (process.cwd(), *process.cmdline())):
@@ -147,7 +150,8 @@ def service(
     program: Sequence[str] = (),
     **settings: str,
 ) -> Iterator[Server]:
-    """Run the service on `data_dir`, with plain processes that run `command` or with the fake backend.
+    """Run the service on `data_dir` during the block. Jobs are processes that run `command`. If it is empty,
+    the backend is the fake one.
 
     Settings are passed in the form `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS. `program`
     replaces `training-service`.
@@ -174,7 +178,7 @@ def ceiling(
 ) -> Iterator[Server]:
     """Run a grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
 
-    With `is_raw`, it does not parse requests or serialize answers: every answer is the first status.
+    With `is_raw`, it does not parse requests or serialize answers, and every job gets the first status.
     """
     texts = [status.SerializeToString().hex() for status in statuses]
     with serving(
@@ -185,7 +189,10 @@ def ceiling(
 
 @contextmanager
 def serving(argv: list[str]) -> Iterator[Server]:
-    """Run a server process during the block, which begins when the process has logged its address."""
+    """Run a server process during the block, which begins when the process has logged its address.
+
+    Raises RuntimeError with the log if that takes too long, or if the process ends first.
+    """
     # The log is a file: a pipe would have to be read all the time.
     with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
         started = time.monotonic()
@@ -236,9 +243,9 @@ class Client:
         tokens: Sequence[str] = (),
         tls: Mapping[str, str] | None = None,
     ) -> float:
-        """Make calls for `seconds`, for these jobs or with these tokens in turn, and return the calls per
-        second.
+        """Make calls for `seconds`, and return the calls per second.
 
+        If the method needs them, each call is for the next of these jobs, and has the next of these tokens.
         `tls` has the paths of the client's files: ca, and perhaps cert and key.
         """
         assert self._process.stdin
@@ -275,7 +282,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def make_dataset(data_dir: Path, *, real: bool = False) -> None:
-    """Make version v1 of dataset 1: empty, or the questions of the demo."""
+    """Make version v1 of dataset 1, with empty files or, if `real`, with the questions of the demo."""
     folder = data_dir / "storage" / "versionedDatasets" / "1" / "v1"
     folder.mkdir(parents=True, exist_ok=True)
     if real:
@@ -290,7 +297,7 @@ def make_dataset(data_dir: Path, *, real: bool = False) -> None:
 
 
 def request(**parameters: str) -> pb.TrainRequest:
-    """Return a request to train the benchmarks' algorithm on that dataset."""
+    """Return a request to train the benchmarks' algorithm on version v1 of dataset 1."""
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
             algorithm=ALGORITHM,
@@ -305,7 +312,7 @@ def request(**parameters: str) -> pb.TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The jobs of a store: first a job that holds one instance for ever, then ended and queued jobs."""
+    """The jobs of a store: if `holder`, a job that needs an instance for ever; then ended and queued jobs."""
 
     finished: int = 0
     queued: int = 0
@@ -323,7 +330,7 @@ class Filling:
 
 
 def fill(data_dir: Path, filling: Filling) -> None:
-    """Put the jobs into the service's store. The file is made once in a run for each filling, then copied."""
+    """Put the jobs into the service's store. The file of a filling is made once in a run, and then copied."""
     data_dir.mkdir(parents=True, exist_ok=True)
     shutil.copy(_filled(filling), data_dir / "jobs.db")
 
@@ -347,7 +354,7 @@ def group_of_one() -> GroupSpec:
 def stored_spec(**parameters: str) -> JobSpec:
     """Return the spec that the service makes from `request` with these parameters.
 
-    The job would run for ever.
+    The fake backend runs such a job for ever.
     """
     common = request(**parameters).metadata
     sent = dict(common.parameters)
@@ -377,7 +384,7 @@ def _jobs(filling: Filling) -> Iterator[Job]:
 
 
 async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
-    """Do the work for each key, for a limited number of keys at a time."""
+    """Await `work` for each key, for at most 256 keys at a time."""
     # A shared iterator serves as the queue of the workers.
     left = iter(keys)
 

@@ -1,6 +1,6 @@
 """Short jobs: jobs of `true` completed per second, at capacity 50 on processes.
 
-Measured from the first Train until the last job has succeeded, with 64 calls in flight.
+The time runs from the first Train, with 64 calls in flight, until the last job has succeeded.
 
 The baseline is a loop that starts and reaps the same number of supervisors, 50 at a time. Every rank runs
 under a supervisor, which writes its records and its log, so a slow disk slows both. Only the service has the

@@ -1,9 +1,10 @@
-"""TLS and client certificates: calls with and without them, while certificates are replaced.
+"""TLS and client certificates: the rate of calls with and without them, and calls during replacements.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
 without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,
-and a job that never ends holds it. In the rows "new connections", each call opens a connection. During the
-last rounds the certificate is replaced about once a second; a call that fails ends the benchmark.
+and a job that never ends holds it. In the rows "new connections", each call opens a connection. Then further
+calls are made while the server's certificate is replaced about once a second. A call that fails ends the
+benchmark.
 """
 
 import statistics

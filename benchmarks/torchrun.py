@@ -1,10 +1,10 @@
 """Compares the same training under the service and under bare torchrun: the times from submission to the
 first step, and to the end.
 
-Three processes train the questions for a few epochs, in turn under each of the two. In each turn, a third run
-trains as an uploaded program: first, the code and 10 MB beside it are read, hashed and sent, with new content
-each time. The first step counts when the user sees it: in torchrun's output, it is the first report of
-progress; from WatchTraining, the first status with a step. So the times include everything that the service
+Three processes train the questions for a few epochs, in turn under each of the two. In each round, a third
+run trains as an uploaded program: first, the code and 10 MB beside it are read, hashed and sent, with new
+content each time. The first step counts when the user sees it: the first report of progress in torchrun's
+output, or the first status with a step from WatchTraining. So the times include everything that the service
 adds: the queue, commits, starting processes, reading their logs, and the way to the client.
 """
 

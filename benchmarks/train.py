@@ -7,8 +7,8 @@ The same client (64 calls in flight, a separate process) calls in turn, in the s
 - the service on a store that is nearly empty;
 - the service on a store of 100,000 jobs, half of them queued.
 
-Every call is on the disk when it returns. The capacity is 1, and a job that never ends holds it. So accepted
-jobs are not started, and acceptance alone is measured.
+Every job is on the disk when its call returns. The capacity is 1, and a job that never ends holds it. So
+accepted jobs are not started, and acceptance alone is measured.
 """
 
 import statistics

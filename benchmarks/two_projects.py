@@ -4,7 +4,7 @@
 
 The benchmark runs twice: with one queue for both projects, and with a queue for each. The service reports the
 shares in the picture (GetQueueSnapshot). Jobs only sleep. On Kubernetes, the benchmark uses the cluster of
-tests/cluster if it is up.
+tests/cluster, which must be up.
 """
 
 import argparse
@@ -77,7 +77,7 @@ QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=5.0, gang_after=1.0)
 
 @dataclass(slots=True)
 class Seen:
-    """The reports of the service over time."""
+    """The reports of the service in one run."""
 
     name: str
     times: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Seen:
     started: dict[int, float] = field(default_factory=dict)
     """The start of each gang, in seconds from the beginning."""
     overtaken: dict[int, int] = field(default_factory=dict)
-    """The number of the other project's jobs that still waited when each gang started."""
+    """The number of the other project's jobs that started after each gang."""
 
     @property
     def waits(self) -> list[float]:
@@ -165,7 +165,10 @@ def _submit(client: TrainingClient, seconds: float, instances: int) -> int:
 
 
 def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, began: float) -> bool:
-    """Record the running jobs of a snapshot. Return whether any jobs wait or run."""
+    """Record the running jobs of a snapshot. Return False if the snapshot is new and has no job, else True.
+
+    Raises RuntimeError if more instances run than the capacity allows.
+    """
     now = snapshot.taken_at.ToMicroseconds() / 1e6 - began
     if seen.times and now <= seen.times[-1]:
         return True  # this snapshot was seen already

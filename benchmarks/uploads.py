@@ -85,7 +85,7 @@ def _timed(send: Callable[[WorkingTree], None], files: WorkingTree) -> float:
 
 
 def _last_of(trees: list[WorkingTree], client: TrainingClient) -> WorkingTree:
-    """Upload the last of the trees, and return it."""
+    """Upload the newest tree, so that the service has it, and return it."""
     client._programs.upload(trees[-1], None, ())
     return trees[-1]
 
@@ -101,7 +101,7 @@ def _send(peer: Server, files: WorkingTree) -> None:
 
 
 def write_files(folder: Path, seed: int) -> None:
-    """Write 200 MB of files into the folder. Each seed gives other contents."""
+    """Write 200 MB of files into the folder. Their contents depend on the seed."""
     made = random.Random(seed)
     for kind, (count, size) in _SIZES.items():
         (folder / kind).mkdir(parents=True)

@@ -1,8 +1,8 @@
 """Viewers of the dashboard, in a separate process. Each viewer keeps a page with live updates open.
 
 The process reads orders from its standard input, one JSON object per line. It answers each order with one
-line: the number of events so far. {"url": …, "paths": […]} opens a stream for each path, and is answered once
-each stream has sent its first bytes. {} is answered at once. The streams end with the process.
+line: the number of events so far. {"url": …, "paths": […]} opens a stream for each path, and is answered when
+all streams have sent their first bytes. {} is answered at once. The streams end with the process.
 """
 
 import asyncio

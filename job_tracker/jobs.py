@@ -72,7 +72,7 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits that allow everything. As `limits_of`, it makes every name that of a project."""
+    """Return no limits for any name. If this is `limits_of`, every project exists."""
     return ProjectLimits()
 
 
@@ -116,7 +116,7 @@ class Jobs:
         self._uses = UseReader(store)
         self._changes_of = changes_of
         self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
-        """Answers questions about the queue. The owner of this object has to close it."""
+        """Answers questions about the queues. The creator of this `Jobs` object must close the mirror."""
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -137,7 +137,8 @@ class Jobs:
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        Raises UnknownProject if there is no such project, InvalidField for its tags, and the errors of
+        If the job was submitted before with the same request key, return that job. Raises UnknownProject if
+        the project does not exist, and InvalidField for the request's key or tags. Also raises the errors of
         Admission.check, of the parameter check, of the preflights and of JobStore.submit.
         """
         project = caller.default_project
@@ -146,7 +147,8 @@ class Jobs:
         if limits is None:
             raise UnknownProject(project)
         key = self._admission.key_of(caller, request)
-        # This comes first, so that a repeated request gets its job even if admission would now refuse it.
+        # This lookup comes first, so that a repeated request gets its job even if admission would now refuse
+        # the request.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         tags = checked_count("tags", checked_tags("tags", request.tags))
@@ -156,7 +158,7 @@ class Jobs:
         for preflight in self._preflights:
             await preflight.check(spec)
         now = self._clock()
-        # The first words keep the two apart: an algorithm may have the name "program".
+        # An algorithm may have the same name as a tree, so the first words say which of the two it is.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
@@ -192,7 +194,7 @@ class Jobs:
         return Page(views, found.jobs[-1].id if found.has_more else None)
 
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
-        """Return why the job waits. Raises JobNotFound."""
+        """Return why the job waits; without reasons if it does not wait. Raises JobNotFound."""
         job = await self._visible(caller, "explain", job_id)
         queued = job.state is JobState.QUEUED
         position = await self._store.queue_position(job) if queued else 0
@@ -213,9 +215,9 @@ class Jobs:
         Without a project in `where`, these are jobs of all projects in which the caller has a role. Raises
         UnknownProject if no jobs are found and the project does not exist.
 
-        With a `history`, the page also has the capacity that was used in this last period of time: by each of
-        the first MOST_DRAWN queues of the page, and by each of the first MOST_DRAWN of the `projects` in
-        which the caller has a role.
+        `history` is a period of time that ends now. If it is not 0, the page also has the capacity that was
+        used in this period: by each of the first MOST_DRAWN queues of the page, and by each of the first
+        MOST_DRAWN of the `projects` in which the caller has a role.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
@@ -247,8 +249,8 @@ class Jobs:
         """Cancel the job, unless its outcome is decided, and return the job. May be repeated.
 
         A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
-        job is stopped soon. Workers that still have time to end after their master's success are stopped,
-        too.
+        job is stopped soon. If the master has succeeded and some workers still run, the workers are stopped
+        without further time to end by themselves.
         """
         while True:
             job = await self._visible(caller, "cancel", job_id)
@@ -346,8 +348,9 @@ class Jobs:
     ) -> Sequence[MetricSeries]:
         """Return the job's series with these names, sorted by name; if `names` is empty, return all series.
 
-        `containing` selects series whose names contain this text, in upper or lower case. Of these, the first
-        `most` series whose names come after `after` are returned. Raises JobNotFound.
+        `containing` selects the series whose names contain this text, regardless of case, and `after` selects
+        the series whose names come after it. Of the selected series, the first `most` are returned. Raises
+        JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None
@@ -359,7 +362,7 @@ class Jobs:
         return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
-        """Return the job and its artifacts. Each has a flag, which says whether it can be fetched.
+        """Return the job and its artifacts, each with a flag that says whether the artifact can be fetched.
 
         Raises JobNotFound and StorageUnavailable.
         """

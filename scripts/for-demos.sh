@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Functions of the demos, which source this file. They set `bin`, the folder of the environment's programs.
+# Functions of the demos. A demo sets `bin`, the folder of the programs in .venv, and sources this file.
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 field() { "$bin/python" -c "import json, sys; print(json.load(sys.stdin)$1)"; }
 
-# `found_in LOG PROCESS PATTERN` waits until a line of LOG has PATTERN (sed's), and prints the pattern's group.
-# If PROCESS ends before, it shows LOG and fails.
+# `found_in LOG PROCESS PATTERN` waits until a line of LOG matches PATTERN (sed's), and prints the pattern's
+# group. If PROCESS ends first, it prints LOG and fails.
 found_in() {
     local found
     until found=$(sed -n "s/.*$3.*/\1/p;T;q" "$1") && [ -n "$found" ]; do

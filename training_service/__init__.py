@@ -1,1 +1,1 @@
-"""The training service: its gRPC API, its client and its command line."""
+"""The training service: its servers, its client, its dashboard and its command lines."""

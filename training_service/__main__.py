@@ -1,4 +1,4 @@
-"""Runs training-service as `python -m training_service`."""
+"""`python -m training_service` is training-service."""
 
 from training_service.commands import app
 

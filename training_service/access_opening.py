@@ -27,7 +27,7 @@ class OpenedAccess:
     operations: Access
     authenticator: Authenticator
     note: EventObserver
-    """It gets an event for each denial."""
+    """Records an event, such as a denial."""
 
 
 async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
@@ -62,7 +62,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
     """Return a function that returns the projects of the configuration and of the file of projects.
 
-    The file is read again when it has changed. Raises Unusable.
+    The file is read again when it has changed. Both functions raise Unusable.
     """
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):

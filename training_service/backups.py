@@ -34,8 +34,8 @@ def back_up(settings: Settings, target: Path) -> None:
 async def restore(settings: Settings, source: Path | None) -> str:
     """Prepare a backup for the next start of the service. Returns a summary for people.
 
-    With SQLite, `source` becomes the job store. With Redis, `source` is None, and the operator restores the
-    data of the server first. Raises TrackerError; a SQLite store is then unchanged.
+    With SQLite, a copy of `source` becomes the job store. With Redis, `source` is None, and the operator
+    first restores the data of the Redis server. Raises TrackerError; a SQLite store is then unchanged.
     """
     if settings.store.url is None:
         return await _restore_file(settings, source)
@@ -92,7 +92,7 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
 async def _lead(settings: Settings, store: Store) -> Term:
     """Take the lease, and return its term. If a killed service had the lease, wait until it expires.
 
-    Raises StoreRefused.
+    Raises StoreRefused if a running service keeps the lease.
     """
     deadline = time.monotonic() + 2 * settings.store.lease_seconds
     while (term := await store.lead(f"restore on {socket.gethostname()}/{os.getpid()}", _LEASE)) is None:

@@ -49,7 +49,7 @@ async def open_catalog(
 
     Changes of `file` take effect without a restart, unless it is a pipe.
 
-    Raises Unusable if the file has a name that was also declared through the API.
+    Raises Unusable if the configuration has a name that was also declared through the API.
     """
     catalog = DeclaredCatalog(
         store, reader_of(settings), occupied=(occupied := Occupied(store)), projects=projects.names
@@ -70,7 +70,7 @@ async def open_catalog(
 
 
 def files_of(settings: Settings) -> Files:
-    """Return the entries of the configuration, including the built-in ones."""
+    """Return the entries of the configuration, including the shipped ones."""
     return Files(
         algorithms=settings.algorithms,
         datasets=settings.datasets,
@@ -128,7 +128,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
-    """Raise Unusable if an entry of `files` was also declared through the API."""
+    """Raise Unusable if an entry of `files` that is not shipped was also declared through the API."""
     declared = {(each.kind, each.name.casefold()): each for each in stored}
     for kind, table in _TABLES.items():
         for name in files.names(kind):

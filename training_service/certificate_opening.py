@@ -37,7 +37,7 @@ class Certificates:
     def address_for_ranks(self, address: str | None) -> str | None:
         """Return `address`; None if the certificate is not for its host, since ranks would refuse it.
 
-        Log a warning if the certificate is for another host, or if ranks may not trust its authority.
+        Log a warning if the certificate is for another host, or if ranks might not trust its authority.
         """
         tls = self.tls.get()
         if address is None:
@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return the times at which the certificates of settings in `server.tls` expire, by setting."""
+        """Return when the certificates that `server.tls` names expire, by setting."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:
@@ -68,13 +68,11 @@ class Certificates:
         return ends
 
     def problems(self) -> int:
-        """Return how many of the groups of files (TLS, authorities of ranks) have changed and cannot be
-        used.
-        """
+        """Return how many sets of files (TLS, authorities of ranks) have changed and cannot be used."""
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:
-        """Until cancelled, read replaced files, and log warnings of certificates that expire soon."""
+        """Read replaced files, and log warnings of certificates that expire soon, until cancelled."""
         while True:
             for warning in self.warnings(datetime.now(UTC)):
                 log.warning("%s", warning)
@@ -106,7 +104,7 @@ def open_certificates(settings: Settings) -> Certificates | None:
 
 
 def read_certificate(settings: Settings) -> ServerTls:
-    """Return the certificate of the settings, which must have TLS. Raises Unusable."""
+    """Return the certificate of the settings, in which TLS must be enabled. Raises Unusable."""
     return read_tls(*_files(settings))
 
 

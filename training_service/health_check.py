@@ -20,7 +20,8 @@ def ask(settings: Settings | None, address: str | None) -> str:
     """Ask the service at the address for its state, and return it: SERVING if it serves. Raises NotHealthy.
 
     If `address` is None, the service is asked at `server.health_address` or, if this is not set, at
-    `server.address`. TLS is used if the settings use it for this address.
+    `server.address`. TLS is used if the settings use it for this address. Without settings, `address` is
+    required, and TLS is not used.
     """
     target, channel = _channel(settings, address)
     with channel:
@@ -51,8 +52,8 @@ def _channel(settings: Settings | None, address: str | None) -> tuple[str, grpc.
         tls = read_certificate(settings)
     except Unusable as error:
         raise NotHealthy(str(error)) from error
-    # Only this certificate is trusted. One of its own names is expected, since the address may be none of
-    # them.
+    # Only this certificate is trusted. The client expects one of the certificate's names, because the host of
+    # `given` may not be among them.
     name = min(tls.names, default="").replace("*.", "any.")
     credentials = grpc.ssl_channel_credentials(tls.chain)
     return target, grpc.secure_channel(target, credentials, [("grpc.ssl_target_name_override", name)])

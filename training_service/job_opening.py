@@ -145,7 +145,7 @@ def make_leadership(
 
 
 def this_replica() -> Replica:
-    """Describe this process to other replicas."""
+    """Return the description of this process for other replicas."""
     return Replica(
         name=f"{socket.gethostname()}/{os.getpid()}",
         version=version("training-service"),
@@ -174,7 +174,8 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
         keep_events=settings.audit.keep,
-        restarts_ranks=settings.scheduling.delegate is None,  # a pod group has a fixed place for each pod
+        # Kueue counts a failed pod as a member of its pod group, so no rank is restarted alone.
+        restarts_ranks=settings.scheduling.delegate is None,
     )
 
 

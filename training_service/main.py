@@ -74,7 +74,10 @@ def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
 
 
 async def serve(settings: Settings, file: ConfigurationFile | None = None) -> None:
-    """Serve until a stop signal, then close everything in order. Groups continue to run."""
+    """Serve until a stop signal, then close everything in order. Groups continue to run.
+
+    The service also stops if the campaign for leadership ends; this raises StoreLost or CannotServe.
+    """
     stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics()
@@ -86,7 +89,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
         if export := _audit_export(settings, store):
-            stack.push_async_callback(export.close)  # after the trail has written its last events
+            stack.push_async_callback(export.close)  # called after the trail has written its last events
             stack.push_async_callback(end, background(export.run(), "export of the audit"))
         trail = AuditTrail(store)
         stack.push_async_callback(end, background(trail.run(), "audit"))
@@ -180,7 +183,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         notify(STOPPING)
         await servers.drain()
         servicer.close()
-        # Resign first: another replica may lead while this one still answers calls.
+        # Resign while calls in progress end, so that another replica can lead at once.
         pages = [dashboard.stop()] if dashboard else []
         await asyncio.gather(end(leading), servers.stop(), *pages)
     if not stop_requested.is_set():
@@ -243,7 +246,7 @@ async def _catalog(
 
 
 def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
-    """Write a token for trainctl on this machine. If callers need no token, remove it instead.
+    """Write a file with a token for trainctl on this machine. If callers need no token, remove the file.
 
     Raises CannotServe.
     """
@@ -324,8 +327,9 @@ def _stop_signal() -> asyncio.Event:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of file descriptors, which is often 1024, since each running rank takes one or
-    two.
+    """Raise the soft limit of file descriptors, which is often 1024, to the hard limit.
+
+    Each running rank takes one or two descriptors.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -30,7 +30,7 @@ def open_programs(
 
 
 def refusal_of(settings: Settings) -> str:
-    """Return why this service runs no uploaded programs; empty if it does."""
+    """Return why this service runs no uploaded programs; "" if it runs them."""
     if settings.plugin.resolve_program(("true",), InstanceOptions()) is None:
         return f"backend {settings.backend}, which this service uses, cannot run uploaded programs"
     if settings.plugin.fetches_programs and settings.reports.address is None:

@@ -79,7 +79,7 @@ class Listener:
         """Let the server listen at this address, and return the port. Raises CannotServe.
 
         For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
-        another program could listen at one of them, and receive the tokens of clients that choose it.
+        another program could listen at one of them, and receive the tokens of clients that connect to it.
         """
         _, port = split(self.address)
         try:
@@ -138,7 +138,7 @@ class Servers:
             api.append(Listener("server.tls.certificate_address", options.certificate_address, tls, True))
         listen = settings.reports.listen
         reports = [Listener("reports.listen", listen, tls)] if listen else []
-        # All addresses of the API and of reports together use no more descriptors than one would.
+        # The limit of descriptors is divided among all addresses of the API and of reports.
         addresses = sum(len(listener.hosts) for listener in (*api, *reports))
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // addresses
         self._interceptor = interceptor = CallInterceptor(observe, authenticator, limits, observe_refusal)
@@ -193,8 +193,8 @@ def make_server(
 ) -> grpc.aio.Server:
     """Return a server of these services.
 
-    At each address, it has at most half as many connections as `descriptors`, which is the number of file
-    descriptors for one address.
+    `descriptors` is the number of file descriptors for each address of the server. At most half of them are
+    used for connections.
     """
     server = grpc.aio.server(
         options=[

@@ -10,7 +10,7 @@ from job_tracker.store.base import Store
 from training_service.settings import Settings
 from training_service.settings.service import StorageSettings
 
-# Folders that only jobs create. Datasets exist before the first job.
+# Folders that only jobs create. The folder of datasets is not among them: it exists before the first job.
 _OF_JOBS = ("groups/live", "groups/kept", "groups/ended", "logs")
 _OF_JOBS_IN_STORAGE = ("models", "checkpoints", "logs")
 
@@ -26,8 +26,8 @@ async def open_store(settings: Settings) -> Store:
     from job_tracker.store.redis import Address, RedisStore
 
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
-    # A file for each store that is used from this folder; it has the id of the store. str(address) has no
-    # password.
+    # data_dir has a file for each Redis store that it was used with; the file has the store's id. Its name
+    # is a hash of the address without the password, which str(address) leaves out.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
     return await RedisStore.open(
         address,

@@ -30,7 +30,7 @@ _EXTRA = ("starlette", "uvicorn", "jinja2")
 
 
 class CannotOpenDashboard(Exception):
-    """The dashboard cannot be served as the settings want it. The message is one line."""
+    """The dashboard cannot be served as the settings require. The message is one line."""
 
 
 class Dashboard:
@@ -47,13 +47,19 @@ class Dashboard:
         log.info("dashboard at %s", self.url)
 
     async def stop(self) -> None:
-        """End the streams of pages, so that browsers connect again, and stop. May be repeated."""
+        """End the streams of pages, so that browsers connect to another replica. Then stop.
+
+        The call may be repeated.
+        """
         self._close_streams()
         await self._server.stop()
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Return whether the settings want the dashboard. Raises CannotOpenDashboard if a library is missing."""
+    """Return whether to serve the dashboard.
+
+    If a library is missing: raises CannotOpenDashboard if `web.enabled` is true, and otherwise returns False.
+    """
     wanted = settings.web.enabled
     if wanted is False or (wanted is None and not is_loopback(settings.server.address)):
         return False
@@ -81,7 +87,7 @@ def open_dashboard(
     observe: "CallObserver",
     observe_refusal: Callable[[str], None],
 ) -> Dashboard | None:
-    """Listen, and return the dashboard; None if the settings do not want it. Raises CannotOpenDashboard."""
+    """Listen, and return the dashboard; None if `is_wanted` is false. Raises CannotOpenDashboard."""
     if not is_wanted(settings):
         return None
     # Imported here, since the libraries are an extra, and take a moment to import.
@@ -112,7 +118,7 @@ def open_dashboard(
             callers=access.callers,
             sessions=Sessions(lambda: keys.current, settings.web.session),
             is_open=is_web_open(settings),
-            # Browsers send the cookies of all services on a machine to each of them.
+            # A browser sends a cookie to all services on a machine, so each service needs its own name.
             cookie=f"{'__Host-' if is_encrypted else ''}training-{store_id}",
             is_encrypted=is_encrypted,
         ),

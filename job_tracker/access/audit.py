@@ -20,7 +20,7 @@ from job_tracker.store.audit import AuditStore
 
 FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
-"""After an event is written, equal events within this time become one event."""
+"""After an event is written, equal events within this number of seconds become one event."""
 MOST_KEPT: Final = 4096
 """If this number of different events is in memory, only events with the action MORE are added."""
 _BATCH: Final = 500
@@ -90,7 +90,7 @@ class AuditTrail:
             entry.event, entry.count = event, 1
 
     async def run(self) -> None:
-        """Every second, write the events that are due, until cancelled."""
+        """Write the events that are due, once a second, until cancelled."""
         backoff = Backoff(FLUSH_SECONDS, _LONGEST_PAUSE)
         failure = "events of denials and reads cannot be written to the audit"
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
@@ -117,7 +117,7 @@ class AuditTrail:
                 del self._entries[key]
 
     async def close(self) -> None:
-        """Write all events; give up if the store does not answer soon. Call it before `run` is cancelled."""
+        """Write all events; give up if the store does not answer soon. Call this before cancelling `run`."""
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self.flush(everything=True)

@@ -30,7 +30,7 @@ _LONGEST_END: Final = 1 << 16
 class AuditExport:
     """Appends the store's events that are not in the file yet.
 
-    A killed service leaves at most a part of a line, which is cut off before the next line is written. The
+    A killed service leaves at most one incomplete line, which is cut off before the next line is written. The
     export continues after the last id in the file, or after the id in the position file if this id is higher.
     So no line is lost. Lines are written twice only if, between the write of a batch and the write of its
     position, the file is moved or emptied and the service is killed.

@@ -196,7 +196,7 @@ class Callers:
         self._ends -= {end for end in self._ends if end <= now}
 
     async def follow(self) -> None:
-        """Until cancelled, announce the changes of all replicas, and write when tokens were last used."""
+        """Announce changes of all replicas, and store the time of each token's last use, until cancelled."""
         problem = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -228,7 +228,7 @@ class Callers:
             raise
 
     async def close(self) -> None:
-        """Write the last use of each token to the store, if the store answers."""
+        """Write the time of each token's last use to the store, if the store answers."""
         with suppress(StoreUnavailable):
             await self.flush()
 
@@ -338,14 +338,14 @@ def _operator_at(address: str) -> Caller:
 
 
 async def _nothing() -> None:
-    """Do nothing; an OnChange."""
+    """Do nothing. The default of `on_change`."""
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
     """Return the default project of a caller with these roles, for requests that name no project.
 
-    It is `default` if the caller has a role in it, or has no role. Otherwise it is the first of the caller's
-    projects, sorted by name.
+    It is `default` if the caller has a role in it, or has no role at all. Otherwise it is the first of the
+    caller's projects, sorted by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

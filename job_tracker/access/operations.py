@@ -45,7 +45,7 @@ class _Store(AccessStore, AuditStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project as a caller may see it. Only its admins and operators see the members."""
+    """A project as a caller may see it. Only operators and the project's admins see the members."""
 
     project: Project
     role: Role
@@ -261,7 +261,7 @@ class Access:
     async def list_events(
         self, caller: Caller, where: AuditFilter, *, limit: int, before: int | None
     ) -> tuple[Sequence[AuditEvent], int | None]:
-        """Return a page of audit events, newest first, and the `before` of the next page (None: no more).
+        """Return a page of audit events, newest first, and the `before` of the next page; None at the end.
 
         The page has at most `limit` events, with ids below `before`. Without a project in `where`, it has
         the events of all projects, which only operators may read.

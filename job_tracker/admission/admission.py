@@ -39,8 +39,8 @@ MAX_PARAMETER_BYTES = 64 * 1024
 _MOST_GROUPS = 1024
 _GIVE_DATASET = "; give a dataset and its version (in trainctl: --dataset and --version)"
 
-# The name becomes part of paths and URIs, so it has no separators, no "..", and no character with a special
-# meaning in shells or URLs. "=" and "+" are allowed for hashes in base 64.
+# Texts that become parts of paths and URIs. So they have no separators, no "..", and no character with a
+# special meaning in shells or URLs, except "=" and "+", which hashes in base 64 need.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
 
@@ -89,7 +89,7 @@ class Admission:
     number policy for requests that do not set them. `max_processes` bounds the training processes of one job;
     None: the bound is PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the
     paths of new jobs' folders. `trees` are the uploaded programs. Without `queues`, there is one queue for
-    all projects, with this `capacity`.
+    all projects, with a capacity of `capacity` instances.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class _Place(NamedTuple):
 
 
 class DatasetVersions:
-    """Finds versions of the catalog's datasets. "*" stands for all datasets without an entry of their own.
+    """Finds versions of the catalog's datasets. The entry "*" is for all datasets without their own entry.
 
     Concurrent calls for the same version share one check. Each check has its own thread, and callers take
     turns. So a storage that hangs delays only the jobs that need its data.
@@ -60,7 +60,7 @@ class DatasetVersions:
         self._checks: dict[_Place, asyncio.Future[str | None]] = {}
 
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
-        """Return the URI of the version, and the number of the dataset's declaration (0 if a file has it).
+        """Return the URI of the version, and the number of the dataset's declaration (0: a file declares it).
 
         Raises UnknownReference if the dataset or the version does not exist, InvalidField if the dataset's
         entry cannot be used, and StorageUnavailable if the storage does not answer.
@@ -84,7 +84,7 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return the missing file, with a few complete versions; None if the version is complete."""
+        """Return a text about the missing file; None if none is missing. Raises StorageUnavailable."""
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -132,7 +132,10 @@ def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
 
 
 def _missing(place: _Place) -> str | None:
-    """Return the missing file, with a few complete versions; None if no file is missing."""
+    """Return a text that names the missing file and a few complete versions; None if no file is missing.
+
+    Raises StorageUnavailable.
+    """
     try:
         filesystem, folder = fsspec.core.url_to_fs(place.uri)
         filesystem.invalidate_cache()  # otherwise a version that was just written may not be found

@@ -59,7 +59,7 @@ class ParameterCheck:
         if spec.program is not None:
             return
         entry = self._catalog.algorithms(spec.project).get(spec.algorithm)
-        algorithm = entry.value if entry else None  # None: it was removed after the job was admitted
+        algorithm = entry.value if entry else None  # None: it was removed a moment ago
         if algorithm is None or not algorithm.check:
             return
         environment = {

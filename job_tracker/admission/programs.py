@@ -39,7 +39,7 @@ class ProgramRequest:
 
 
 class Trees(Protocol):
-    """The uploaded trees."""
+    """The uploaded trees of files."""
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
         """Check that a job of the project can run in the tree, and count this as a use of the tree.

@@ -1,4 +1,4 @@
-"""Chooses the queue and the priority of a requested job, and the machines on which it may run."""
+"""Chooses the queue, the priority and the flavor of a requested job, and checks that the job can start."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -62,10 +62,10 @@ class Observation:
         failed.
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. The
-        attempt fails if rank 0, or more than `most` other ranks, have failed. A rank that was lost within 5 s
-        before that may be the cause, so it counts as failed; ranks that were lost earlier do not. If the
-        attempt `is_over`, ranks that were already known as lost never count as failed, because the end of the
-        attempt was decided after their loss.
+        attempt fails once rank 0, or more than `most` other ranks, have failed. A rank that was lost within
+        5 s before this decisive failure may be its cause, so the rank counts as failed; ranks that were lost
+        earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost never
+        count as failed, because the end of the attempt was decided after their loss.
         """
         if not most:
             return self
@@ -111,9 +111,7 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """The time of the first failure of a rank, in seconds since 1970; None if there is none, or if its
-        time is unknown.
-        """
+        """The earliest known time at which a rank failed, in seconds since 1970; None if there is none."""
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
@@ -267,7 +265,7 @@ class Backend(LiveLogs, Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections. Groups run on."""
+        """Close all connections. Groups continue to run."""
         ...
 
 

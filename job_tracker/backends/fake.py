@@ -1,8 +1,8 @@
 """A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
 The backend serves tests, trials of clients, and load tests without processes. The contract tests of Backend
-check it like the other backends. Unlike these, it launches a group again that has vanished. The groups are in
-a `FakeWorld`. If the caller gives it to the backend, it outlives the backend, as machines outlive the
+check it like the other backends. Unlike the other backends, it launches a group again that has vanished. The
+groups are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
 service.
 
 The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default
@@ -71,7 +71,7 @@ class FakeMachine:
     places: Mapping[Place, str] = field(default_factory=dict)
 
     def seen(self, name: str) -> Machine:
-        """Return the machine, called `name`, in the form in which `Inventory.machines` yields it."""
+        """Return the machine, with this name, as `Inventory.machines` yields it."""
         most = {each: amount - self.stays.get(each, 0) for each, amount in self.offers.items()}
         return Machine(
             name=name,
@@ -105,16 +105,14 @@ class FakeWorld:
         self.machine_feed.publish(name, self.machine_of(name))
 
     def machine_of(self, name: str) -> Machine | None:
-        """Return the machine in the form in which `Inventory.machines` yields it; None if there is none of
-        this name.
-        """
+        """Return the machine as `Inventory.machines` yields it; None if it does not exist."""
         found = self.machines.get(name)
         return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
         """End one rank with this exit code.
 
-        `at` is the time of its end in seconds since 1970; None: unknown.
+        `at` is the time of the rank's end in seconds since 1970; None: unknown.
         """
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:

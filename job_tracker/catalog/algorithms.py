@@ -198,9 +198,9 @@ class Algorithm(Config):
         return (own.command if own else ()) or command
 
     def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
-        """Return the group with these values for the placeholders in its commands. Raises InvalidField.
+        """Return the group, with the placeholders in its commands replaced by `values`. Raises InvalidField.
 
-        The values are the values of the parameters, and TRAINING_DATA_URI if the job has a dataset.
+        `values` has the values of the parameters, and TRAINING_DATA_URI if the job has a dataset.
         """
         instances = (group.trainers, *group.others.values())
         if not any(templates.is_template(instance.command) for instance in instances):
@@ -218,8 +218,9 @@ class Algorithm(Config):
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """Return the variables of the processes: the sent parameters, and the defaults of the others.
 
-        Parameters that neither the algorithm nor the service defines become one variable, FREE_PARAMETERS.
-        Raises InvalidField for the first parameter that is not allowed, or if this variable is too long.
+        If the algorithm accepts free parameters, all parameters that neither it nor the service defines
+        become one variable, FREE_PARAMETERS. Raises InvalidField for the first parameter that is not allowed,
+        or if this variable is too long.
         """
         free = {}
         for name, value in sent.items():

@@ -36,7 +36,7 @@ class Origin(StrEnum):
     API = "api"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # by identity, so entries can be keys
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity, so entries can be keys
 class Entry(Generic[T]):
     """An algorithm, a dataset or a queue with its name."""
 

@@ -86,7 +86,7 @@ class Composition:
 
     @property
     def trainers(self) -> int:
-        """The number of instances that train: the master and its workers."""
+        """The number of instances that train: those with the role master or worker."""
         return sum(count for role, count in self.roles.items() if role in TRAINERS)
 
 

@@ -60,7 +60,7 @@ class Parameter(Config):
     def check(self, field: str, value: str, reason: str = "") -> None:
         """Raise InvalidField for `field` if the value is not allowed.
 
-        `reason` names the bound that the maximum is taken from, for the message.
+        `reason` says in the message where the maximum comes from.
         """
         if len(value) > _MAX_VALUE_LENGTH:
             raise InvalidField(

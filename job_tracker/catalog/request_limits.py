@@ -33,7 +33,7 @@ PodOptionName = Literal[
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
-# All options, except those that choose machines and priorities.
+# All options, except those that choose particular machines or a priority.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations", "placement"}
 )
@@ -42,7 +42,7 @@ ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
 class RequestLimits(Config):
     """Limits of requests. The settings of a backend may inherit from this class.
 
-    Keys of labels and annotations with a prefix configure another component (an identity, a network, a
+    A label or annotation whose key has a prefix can configure another component (an identity, a network, a
     sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
     as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes could put
     the pod under a controller. Of these two kinds of labels, a request may only set those in

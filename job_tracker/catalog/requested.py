@@ -21,7 +21,7 @@ MAX_PROCESSES_PER_INSTANCE = 256
 PROCESSES_PER_INSTANCE = 8
 """The default limit of a job's processes is this number times the largest number of instances of a job.
 
-It is the number of GPUs of a large machine.
+8 is the number of GPUs of a large machine.
 """
 _MANY = 64
 _OPTIONS = TypeAdapter(InstanceOptions)

@@ -63,7 +63,7 @@ def check_resource(name: str, quantity: str) -> None:
 
 
 def is_reserved_key(key: str) -> bool:
-    """Return whether only the service or Kubernetes may set a label or annotation with this key."""
+    """Return whether the key of a label or annotation has a prefix of this service or of Kubernetes."""
     return _is_below(key_prefix(key), *_RESERVED_DOMAINS)
 
 

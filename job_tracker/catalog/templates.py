@@ -38,7 +38,7 @@ class _Interpreter:
     Other letters may be combined with them, as in `-ec`.
     """
     with_value: str = "$^"
-    """Options whose value is the next argument, such as `-o pipefail`."""
+    """A regular expression for options whose value is the next argument, such as `-o pipefail`."""
 
     def runs_as_code(self, before: Sequence[str], argument: str) -> bool:
         """Return whether the program runs `argument`, which follows the arguments `before`, as code.
@@ -119,13 +119,13 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
 def filled(
     command: Sequence[str], parameters: Mapping[str, Parameter], values: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the command with these values for its placeholders.
+    """Return the command, with its placeholders replaced by `values`.
 
     Parameters that have no value are not in `values`. Raises InvalidField for a value that the program would
     take for an option.
     """
     arguments: list[str] = []
-    option = False  # whether the last argument is an option without a placeholder
+    option = False  # whether the previous argument is an option without a placeholder
     for number, argument in enumerate(command):
         if _is_code(command, number):
             arguments.append(argument)

@@ -37,5 +37,5 @@ class AwakeClock:
         return self._base + min(max(0.0, self._clock() - self._ticked), self._longest)
 
     def tick(self) -> None:
-        """Note that this process is awake."""
+        """Record that this process is awake."""
         self._base, self._ticked = self(), self._clock()

@@ -108,8 +108,8 @@ class SharedWork(Generic[Key, Result]):
         """
         task = self._running.get(key)
         if task is None:
-            # The callers handle the task's errors. If no caller is left, its error is dropped, and the next
-            # caller starts the work again.
+            # The callers handle the task's error. If all callers were cancelled, the error is dropped, and
+            # the next caller starts the work again.
             task = self._running[key] = background(work(), name, expected=(Exception,), detached=detached)
             task.add_done_callback(lambda _: self._running.pop(key))
         return task

@@ -1,1 +1,1 @@
-"""Algorithms, datasets and queues of files and of the API. They change without a restart."""
+"""The algorithms, datasets and queues that files and the API declare. They change without a restart."""

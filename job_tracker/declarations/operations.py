@@ -161,8 +161,9 @@ class Declarations:
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
         """Return the queues that jobs of the project may use, and all queues above them, sorted by name.
 
-        An empty project stands for the caller's default project, but an operator then gets all queues. With
-        a `name`, return only this queue. Raises UnknownReference if it is not one of them.
+        An empty project stands for the caller's default project, but a caller with a role in all projects
+        then gets all queues. With a `name`, return only this queue. Raises UnknownReference if it is not one
+        of them.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:
@@ -197,7 +198,7 @@ class Declarations:
     async def remove_queue(self, caller: Caller, name: str) -> None:
         """Remove a declared queue. Raises UnknownReference.
 
-        Raises NotPossible if a file declares the queue, or while jobs or queues are in it.
+        Raises NotPossible if a file declares the queue, or while it has jobs or is the parent of queues.
         """
         self._guard.check_everywhere(caller, "remove_queue")
         await self._remove(caller, Kind.QUEUE, name, "")
@@ -303,7 +304,7 @@ class Declarations:
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
         """Raise NotPossible if the wanted name is already in use.
 
-        It is in use if a file declares it, or if another declaration has it and some project could use both.
+        A name is in use if a file declares it, or if another declaration has it and a project could use both.
         Upper and lower case do not matter.
         """
         files, kind = self._catalog.files, wanted.kind

@@ -24,8 +24,8 @@ LONGEST_MEMBER: Final = 512
 def is_token_name(text: str) -> bool:
     """Return whether a token can have this name, see TOKEN_NAME_RULE.
 
-    The rule ensures that the name differs from the names of all callers with client certificates or with
-    tokens of a project: these names contain other characters, such as a slash.
+    A name that follows the rule is never the name of a caller with a client certificate or with a token of a
+    project: the names of these callers contain other characters, such as a slash.
     """
     return text not in ("operator", FILE) and _TOKEN_NAME.fullmatch(text) is not None
 

@@ -20,7 +20,7 @@ LONGEST_DETAIL: Final = 200
 AUTHENTICATE: Final = "authenticate"
 """The action of a call whose caller could not be identified."""
 MORE: Final = "more"
-"""The action of an event that stands for several others: there were too many to keep each of them."""
+"""The action of an event that stands for several events, which were too many to be kept one by one."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -63,7 +63,7 @@ class AuditEvent:
     count: int = 1
     """The number of equal events that this event stands for.
 
-    `at` and `request_id` are from the first of them.
+    `at` and `request_id` are those of the first event.
     """
     request_id: str = ""
 

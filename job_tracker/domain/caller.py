@@ -38,7 +38,8 @@ class Role(IntEnum):
     ADMIN = 3
     """The caller may cancel, annotate and delete the jobs of others, too.
 
-    It also manages the project's tokens, members, algorithms and datasets, and reads its audit events.
+    It also manages the tokens, members, algorithms and datasets of the project, and reads the project's audit
+    events.
     """
     OPERATOR = 4
     """The caller may do everything, in all projects."""
@@ -66,7 +67,7 @@ class Caller:
     @property
     def key(self) -> str:
         """The key under which limits count the caller. Callers without identification have one key per host,
-        or per network of IPv6.
+        or per IPv6 network.
 
         So without identification, all programs on one machine, or behind one proxy, count as one caller.
         """

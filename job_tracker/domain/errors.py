@@ -88,7 +88,10 @@ class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
     def __init__(self, message: str, *, limit: str, retry_after: float | None = None) -> None:
-        """`limit` is the setting, without names of users. `retry_after` is in seconds; None: unknown."""
+        """`limit` names the limit, usually by its setting, but without the name of a project or queue.
+
+        `retry_after` is in seconds; None: unknown.
+        """
         super().__init__(message)
         self.limit = limit
         self.retry_after = retry_after
@@ -98,7 +101,7 @@ class QueueFull(LimitExceeded):
     """The number of queued jobs has reached the limit of the service, a project, a caller or a queue."""
 
     def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
-        """The limit of `project`, `caller` or `queue` is reached; if all are empty, the limit of all jobs."""
+        """Name the limit of `project`, `caller` or `queue`; if all are empty, the limit of the service."""
         of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
         if project:
             of, setting = f" of project {project}", f"projects.{project}.max_queued"

@@ -11,7 +11,7 @@ class EvictionReason(StrEnum):
     DRAINED = "drained"
     """Evicted through the cluster's API, as by a drain, an autoscaler, or the notice of a spot machine."""
     DELETED = "deleted"
-    """Deleted, with a grace period, by a person or a program; before Kubernetes 1.26, also drained."""
+    """Deleted, with a grace period, by a person or a program; before Kubernetes 1.26, perhaps by a drain."""
     OUTRANKED = "outranked"
     """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"

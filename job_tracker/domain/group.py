@@ -81,7 +81,7 @@ class Toleration:
 
 
 class Place(StrEnum):
-    """A kind of place in which machines stand, from small to large."""
+    """A kind of place in which instances run. The kinds are listed from small to large."""
 
     MACHINE = "machine"
     RACK = "rack"
@@ -99,14 +99,14 @@ class Placement:
     """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
-    """All instances are to be in the same place of this kind. None: no such wish."""
+    """The kind of place in which all instances run together. None: any places are allowed."""
     apart: Place | None = None
-    """Each instance is to be in a different place of this kind, which is smaller than `near`.
+    """The kind of place in which at most one of the instances runs; it is smaller than `near`.
 
-    None: no such wish.
+    None: instances may share places.
     """
     strict: bool = False
-    """Whether instances wait until they can be placed like this.
+    """Whether instances wait until they can be placed in this way.
 
     If false, the placement is only a preference.
     """
@@ -114,7 +114,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceOptions:
-    """The options that a request may set for its instances. Fields are named as in PodOptions on the wire."""
+    """The options that a request may set for its instances.
+
+    Fields have the same names as in PodOptions, a message of the API.
+    """
 
     resources: Mapping[str, str] = field(default_factory=dict)
     """The resources of each instance, by name, as quantities such as "500m" and "4Gi"."""

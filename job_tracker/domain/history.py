@@ -31,10 +31,10 @@ class Preemption:
     """
 
     by_job: int
-    """The waiting job. 0: none, since the stopped job is to continue with more instances."""
+    """The waiting job. 0: there is none, and the stopped job continues with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
-    """The number of attempts that the waiting job had made by then."""
+    """The number of attempts that the waiting job had made before this stop was decided."""
     by_project: str = ""
     trainers: int = 0
     """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""

@@ -41,7 +41,7 @@ _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One version of a job. Each change makes a new Job, and the store keeps the last one."""
+    """One version of a job. Each change makes a new Job, and the store keeps only the newest one."""
 
     id: int
     version: int
@@ -60,11 +60,12 @@ class Job:
     """The time at which the job leaves its state unless another event comes first: a deadline, or the end of
     a back-off."""
     history: tuple[Move, ...] = ()
-    """All moves since the submission."""
+    """The moves since the submission; of the restarts of ranks, only the newest 100."""
     tags: tuple[str, ...] = ()
     """The tags, sorted.
 
-    Tags and note may change in every state, without a new version: the tracker ignores them.
+    Tags and note may change in every state, without a new version: of them, only the tag HELD matters to the
+    tracker.
     """
     note: str = ""
     allocation: Allocation | None = None
@@ -194,7 +195,7 @@ class Job:
 
     @property
     def machine_of_ranks(self) -> tuple[str, ...]:
-        """Return the machine of each instance of the attempt, in order; empty if none were chosen."""
+        """Return the machine of each rank of the attempt, in the order of ranks; empty if none is chosen."""
         nodes = self.allocation.nodes if self.allocation is not None else ()
         group = self.allocated_group
         if len(nodes) != group.size:
@@ -407,7 +408,7 @@ class Job:
 
     @property
     def longest_wait(self) -> timedelta | None:
-        """Return how long the job may stay in its state before it is due; None: any time."""
+        """Return how long the job may stay in its state before it is due; None: there is no limit."""
         deadlines = self.spec.deadlines
         return {
             JobState.QUEUED: deadlines.queue,

@@ -44,7 +44,7 @@ class JobSpec:
     """The accepted request: checked, with every default filled in. It never changes."""
 
     group: GroupSpec
-    """The group's description, which stays the first field.
+    """The spec of the group. This field must stay the first one.
 
     A stored spec that does not begin with this field is from a version without groups.
     """
@@ -61,7 +61,7 @@ class JobSpec:
     data_uri: str
     model_root: str
     checkpoint_root: str
-    pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it never changes
+    pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it is immutable
     """The checked instance options of the request."""
     code_version: str = ""
     """The version of the training code: as configured at submission, or as sent with a program."""

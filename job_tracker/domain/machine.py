@@ -24,7 +24,10 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources that these jobs may use once all other pods have ended, except pods that never end."""
+    """The resources that all jobs of this service together may use once all pods of others have ended.
+
+    Pods that never end, such as daemons, keep their resources.
+    """
     is_open: bool = True
     """Whether instances may start on the machine. False, for example, while it does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -35,4 +35,7 @@ class RankPace:
     """The time of the process's own work, divided by that of the median process; 0 if it is not slow."""
     slow_since: datetime | None = None
     stack: str = ""
-    """The call stack of its main thread soon after it became slow, innermost call last; empty: unknown."""
+    """The call stack of the main thread soon after the process became slow, innermost call last.
+
+    Empty: unknown.
+    """

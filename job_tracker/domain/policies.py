@@ -9,15 +9,15 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 
 MAX_ATTEMPTS = 100
 MAX_DURATION = timedelta(days=3650)
-"""The longest back-off or deadline. A date plus this is still a valid date."""
+"""The longest back-off or deadline. The sum of a present date and this duration is still a valid date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """Decides whether a failed attempt is followed by another one, which starts the whole group again.
 
-    Until there were `max_attempts` attempts, another attempt follows if the diagnosis is `retryable` (for
-    example, the node was lost), or if its category is in `retry_on`.
+    Another attempt follows if there were fewer than `max_attempts`, and the diagnosis is `retryable` (for
+    example, the node was lost) or its category is in `retry_on`.
     """
 
     max_attempts: int = 1

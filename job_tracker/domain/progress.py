@@ -44,9 +44,9 @@ class Saves:
 
     count: int = 0
     some: tuple[tuple[int, float], ...] = ()
-    """The step and the Unix time of each checkpoint.
+    """The step and the Unix time of each kept checkpoint.
 
-    If there are too many, only every second, fourth, … one is kept, at most MOST_SAVES.
+    If there are more than MOST_SAVES, only every second, fourth, … checkpoint is kept.
     """
 
     def after(self, saved: Saved) -> "Saves":

@@ -1,9 +1,9 @@
 """The table of rights: for each operation, the least role, and the call in the API if there is one.
 
 The operations are those of `Jobs`, `Access`, `ReportKeyAccess`, `Programs`, `Declarations` and `ServiceView`.
-An operation without a row is denied to everybody. So is a call that has no row and is in neither of the sets
-BY_ANY_CALLER and BY_REPORT_TOKEN. A test compares the rows with the classes and with the proto files, so a
-new call without a row fails the checks.
+An operation without a row is denied to all callers. So is a call that has no row and is in neither of the
+sets BY_ANY_CALLER and BY_REPORT_TOKEN. A test compares the rows with the classes and with the proto files, so
+a new call without a row fails the checks.
 
 If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as if the
 job had never existed.
@@ -126,7 +126,7 @@ def check_everywhere(caller: Caller, operation: str) -> None:
     right = _row(operation)
     role = caller.roles.get(ALL_PROJECTS)
     if role is None or role < right.least:
-        # If the least role is lower, other callers may do it in their own projects.
+        # If the least role is not OPERATOR, other callers may use the operation in their own projects.
         scope = "" if right.least is Role.OPERATOR else " of all projects"
         raise Forbidden(f"only an operator may {right.action}{scope}, and {caller.name} is not one")
 

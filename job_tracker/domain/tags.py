@@ -1,4 +1,4 @@
-"""Tags and notes of jobs, for people, and for filters of lists. They do not affect how a job runs."""
+"""Tags and notes of jobs, for people, and for filters of lists. Only the tag HELD affects how a job runs."""
 
 import re
 from collections.abc import Iterable, Sequence

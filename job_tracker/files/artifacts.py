@@ -91,7 +91,7 @@ class ModelFiles:
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
     """Return at most MAX_ARTIFACTS artifacts, sorted by name.
 
-    Each has a flag, which says whether it is a stored file of the model that ModelFiles.read accepts.
+    Each artifact has a flag, which says whether it is a stored file that ModelFiles.read accepts.
 
     A reported artifact replaces a file of the same name, and has the size of the file if none was reported.
     """

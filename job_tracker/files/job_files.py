@@ -27,7 +27,7 @@ class JobFiles(Protocol):
     """
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Return name and size of all regular files below the folder, sorted; none if it does not exist.
+        """Return the names and sizes of the regular files below the folder, sorted; [] without the folder.
 
         At most about `most` entries are read.
         """
@@ -53,7 +53,7 @@ class JobFiles(Protocol):
         ...
 
     def publish(self, source: str, target: str) -> None:
-        """Rename a written file to its final name durably. Any other file of that name is replaced."""
+        """Rename a written file to its final name durably. An earlier file of that name is replaced."""
         ...
 
     def remove(self, path: str) -> None:
@@ -64,7 +64,8 @@ class JobFiles(Protocol):
 def job_files(folder: str, *, within: str = "") -> JobFiles:
     """Return access to the files below `folder`, an fsspec URI.
 
-    `within` is a URI above the folder, at which only operators can write.
+    `within` is the URI of a folder above `folder`. Links and other unexpected files are refused below it, but
+    not on the path to it, which only operators can change.
     """
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):

@@ -15,9 +15,10 @@ T = TypeVar("T")
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     """Run `work` in a new thread. Return the future of its result.
 
-    Its errors, except a TrackerError, become StorageUnavailable.
+    Errors of `work` become StorageUnavailable, unless they are a TrackerError.
 
-    The thread is a daemon. An executor is not used, since the program would wait for its threads at exit.
+    The thread is a daemon. An executor is not used, since Python would wait at exit for the executor's
+    threads, which may hang.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

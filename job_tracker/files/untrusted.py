@@ -128,7 +128,7 @@ class Place:
             os.close(folder)
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Return name and size in bytes of the regular files in the folder and below, sorted.
+        """Return the paths and sizes in bytes of the regular files in the folder and below, sorted.
 
         At most `most` entries are read, down to a depth of 64 folders.
         """

@@ -76,7 +76,7 @@ class Traits:
     """The abilities of a framework, which decide what a request may ask for."""
 
     addresses_every_rank: bool = False
-    """True if ranks get the hosts of all ranks, each of which has to resolve."""
+    """True if each rank gets the hosts of all ranks. All these hosts then have to resolve."""
     starts_processes: bool = False
     """True if the framework can start several training processes in an instance."""
     is_elastic: bool = False

@@ -38,7 +38,7 @@ class LogArchive:
     """
 
     def __init__(self, root: str, *, within: str = "", patience: float = _PATIENCE_SECONDS) -> None:
-        """`root` is an fsspec URI; `within` is a folder above it that only operators can write."""
+        """`root` is an fsspec URI. For `within`, see job_files."""
         self._root = root
         self._within = within
         self._patience = patience
@@ -104,7 +104,7 @@ class LogArchive:
     async def tidy(self, group: GroupRef) -> None:
         """Remove unfinished uploads of a group whose logs are all stored.
 
-        If another service is writing one of these logs again at this time, its upload fails. That service
+        If another service is uploading one of these logs again at this moment, that upload fails. The service
         then finds the stored log.
         """
         folder = f"{group.job_folder}/{group.attempt}"

@@ -36,7 +36,7 @@ class LogRequest:
     """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
-    """Read only this number of last lines of each rank's log, and new lines; None: read all lines."""
+    """Read only the last `tail_lines` lines of each rank's log, and new lines; None: read all lines."""
     since: datetime | None = None
     position: str = ""
     """The position of an earlier piece, after which reading continues."""
@@ -158,8 +158,8 @@ class LogReader:
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # Once the end of the attempt is decided, the log may move from its machine to storage, also
-            # between the tries. So storage is tried twice.
+            # Once the end of the attempt is decided, the log may move from its machine to storage at any
+            # moment, even between the tries below. So storage is tried twice.
             may_move = not _goes_on(job, attempt)
             for bounded, source in (kept, living, kept) if may_move else (living,):
                 try:
@@ -184,8 +184,9 @@ class LogReader:
                 return  # there is no log
 
     async def _until_restarted(self, read: Job, attempt: int, rank: int) -> Job:
-        """Wait until the rank runs again after the state in which its log was `read`, or its attempt is about
-        to end. Return the job.
+        """Wait until the rank has started again, or the end of its attempt is decided. Return the job.
+
+        `read` is the version of the job with which the log of the previous start was read.
         """
         with self._store.changes(read.id) as changes:
             while True:
@@ -235,7 +236,7 @@ def _goes_on(job: Job, attempt: int) -> bool:
 
 
 def _starts(job: Job, rank: int) -> int:
-    """Return how often the rank was seen running in its attempt."""
+    """Return how many starts of the rank were observed in its attempt."""
     if rank >= len(job.ranks):
         return 0
     status = job.ranks[rank]

@@ -33,9 +33,10 @@ _Place = tuple[int, int]
 """A segment, named by its offset in the whole log, and an offset in the segment."""
 
 _BEFORE_ALL: _Place = (-1, 1)
+"""The place before the first segment. The sum of its numbers, the offset in the whole log, is 0."""
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries to open a segment before the writer removes it; then, the reader reports a gap
+_MOST_PLACINGS = 5  # tries to open a segment that the writer may remove first; then, a gap is reported
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
@@ -69,7 +70,7 @@ async def read(
                 return
             if not pieces:
                 if ended is not None and await _is_set(ended, within=poll):
-                    ended = None  # if the log is still growing, it is polled
+                    ended = None  # from now on, the log is polled, in case it still grows
                 elif ended is None:
                     await asyncio.sleep(poll)
                 poll = min(poll * 1.5, _LONGEST_POLL)
@@ -150,7 +151,7 @@ class _Reader:
                 self._segment, offset = _place(log, self._after, tail_lines)
                 self._file = log.open(self._segment, offset)
                 if self._file is not None or (self._segment, offset) == _BEFORE_ALL:
-                    break  # otherwise the segment was removed meanwhile: try again
+                    break  # otherwise, the segment was removed meanwhile, and the loop searches again
             self._end = self._segment + offset
         return self.next()
 
@@ -159,8 +160,8 @@ class _Reader:
         with self._using():
             assert self._log is not None, "begin was called"
             while True:
-                # Both are looked up before the read: if the log no longer grows, or another segment follows,
-                # the read finds the last records of the segment.
+                # These two lookups come before the read. So if the log no longer grows, or another segment
+                # follows, the read finds even the last records of the segment.
                 growing = self._is_growing()
                 following = self._log.next(self._segment)
                 if self._file is not None and (piece := _whole_records(self._file)):
@@ -235,7 +236,7 @@ class _Folder:
     def segments(self) -> list[int]:
         """Return the offsets of the folder's segments, in order.
 
-        Raises LogsNotFound if it has been removed.
+        Raises LogsNotFound if the folder has been removed.
         """
         self.check()
         with os.scandir(self._folder) as entries:

@@ -109,8 +109,8 @@ class FolderSpool:
         """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
         With `tail_lines`, earlier starts are left out. If `live` raises one of `gone`, the rank was stopped,
-        and the `current` start is read from the spool. Raises LogsNotFound if the spool does not have it and
-        `current` is 0.
+        and the `current` start is read from the spool. Raises LogsNotFound if the spool has no log of the
+        `current` start and `current` is 0.
         """
         try:
             if current and tail_lines is None:
@@ -153,10 +153,10 @@ class FolderSpool:
     ) -> bool:
         """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
-        Return False if an error of the engine ended the log early. What was read by then is kept, even if
-        this call is cancelled. Otherwise return True, even after an error of this machine's disk, which is
-        only logged. After an error in `again_after`, the log is read again, at most twice, since it will be
-        lost with its pod or container.
+        Return False if an error of the engine ended the log early, and True otherwise, even after an error of
+        this machine's disk, which is only logged. Records that were read before an error or a cancellation
+        are kept. After an error in `again_after`, the log is read again, at most twice, since it will be lost
+        with its pod or container.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -229,7 +229,7 @@ class FolderSpool:
                     writer.write(piece)
             except BackendUnavailable as error:
                 failure = error
-            finally:  # after a cancellation, too: this may be all that is ever read of the log
+            finally:  # after a cancellation, too, since the log may never be read again
                 writer.close()
                 _replace(path, aside, before)
         finally:

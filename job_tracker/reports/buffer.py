@@ -48,9 +48,9 @@ class _Store(JobReader, ReportStore, Protocol):
 class ReportBuffer:
     """Reports of all attempts that report to this replica.
 
-    A new report is only kept in memory. Every half second, the new reports of all jobs are written in one
-    commit. A crash of the service loses unwritten reports; the progress is up to date again after the next
-    report.
+    A new report is kept only in memory at first. Every half second, the new reports of all jobs are written
+    in one commit. A crash of the service loses unwritten reports; the progress is up to date again after the
+    next report.
     """
 
     def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
@@ -63,7 +63,7 @@ class ReportBuffer:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self.on_call: Callable[[Attempt], None] = _ignore
-        """Called with an attempt when it first reports to this replica by a call.
+        """A function that is called with an attempt when it first reports to this replica by a call.
 
         After that, the log of the attempt need not be followed any longer.
         """
@@ -83,7 +83,7 @@ class ReportBuffer:
         page.heard_at = self._clock()
         self._pages[attempt] = self._pages.pop(
             attempt, page
-        )  # move the page to the end: pages are in the order of their last reports
+        )  # move the page to the end: pages are in the order of their latest reports
         page.progress = advanced(page.progress, report, page.heard_at, page.numbers.forbids)
         page.points += report.points
         page.artifacts += report.artifacts
@@ -103,7 +103,7 @@ class ReportBuffer:
         self._wake.set()
 
     async def progress_of(self, attempt: Attempt) -> Progress:
-        """Return the last reported progress. Raises AttemptOver."""
+        """Return the latest progress. Raises AttemptOver if the attempt is unknown here, and is not live."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
     async def check(self, attempt: Attempt) -> None:
@@ -117,7 +117,7 @@ class ReportBuffer:
             await self.live_job(attempt)
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
-        """Return the time of the attempt's last report in the store, from any replica; None: there is none.
+        """Return the time of the attempt's latest report in the store, from any replica; None: there is none.
 
         Raises AttemptOver.
         """

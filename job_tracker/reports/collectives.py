@@ -12,7 +12,7 @@ _LARGEST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """The last collective operation that a process has begun in a process group.
+    """The latest collective operation that a process has begun in a process group.
 
     All strings are printable.
     """
@@ -38,7 +38,7 @@ class _Sent(Protocol):
 
 
 def collectives_of(sent: Sequence[_Sent]) -> tuple[Collective, ...]:
-    """Return the first operations of a message. Strings are cut, and unprintable characters are left out."""
+    """Return the first _MOST operations of a message, with short strings of printable characters."""
     return tuple(
         Collective(
             _text(each.group),

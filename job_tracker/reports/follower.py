@@ -27,7 +27,7 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES = 200  # following begins with these last lines of a log: reports in earlier lines are not read
+_TAIL_LINES = 200  # the first turn begins at most this many lines before the end of a log
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """The number of logs that are followed at the same time.
@@ -62,7 +62,7 @@ class LogFollower:
 
     Groups that report by calls are not followed. A bounded number of logs is followed at the same time. If
     there are more logs, they take turns, and reports come later. The first turn of a log begins with its last
-    _TAIL_LINES lines; each later turn continues where the turn before has stopped.
+    _TAIL_LINES lines; each later turn continues where the previous turn stopped.
     """
 
     def __init__(

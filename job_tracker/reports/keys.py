@@ -49,7 +49,7 @@ class ReportKeys:
         """Return the key that was current when the attempt began.
 
         All launches of the attempt get the same key. Before this call, store the attempt as live, and then
-        call `refresh`.
+        call `refresh`: otherwise this replica may miss that the key has been replaced.
         """
         replaced = (key for _, key in sorted(self._keys.items()) if key.attempts.get(job_id) == attempt)
         return next(replaced, self.current)

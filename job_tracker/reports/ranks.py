@@ -117,7 +117,7 @@ class Signs:
     stacks: str = ""
     """The stacks of the process, sent after the service asked for them."""
     collectives: tuple[Collective, ...] = ()
-    """The last collective operations that the process has begun, sent with the stacks."""
+    """The latest collective operation of the process in each process group, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
     """The median time of the process's own work on its last steps, divided by the median of all processes. 0:
@@ -151,10 +151,11 @@ class Watched:
     per_rank: int
     """The number of training processes of each instance."""
     moved: float
-    """When the attempt last reported progress, a metric or an artifact, or when its time began anew.
+    """The time from which the time without progress is measured.
 
-    Its time begins anew with the watch, when a rank is restarted or lost, after a silence of all processes,
-    and by `ProgressWatch.forgive`.
+    It is the time of the latest progress, metric or artifact, or of a later event that gives the attempt the
+    full allowed time again: the start of the watch, the restart or loss of a rank, a call of
+    `ProgressWatch.forgive`, or, without a deadline, the first report after a silence of all processes.
     """
     deadline: float | None = None
     """The job's deadline for progress, in seconds."""
@@ -166,24 +167,24 @@ class Watched:
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank; "" if the machine is unknown. Ranks beyond its end are unknown, too."""
+    """The machine of each rank; "" if it is unknown. Machines of ranks beyond the end are unknown, too."""
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)
     """The processes of restarted ranks, until their first steps are measured."""
     has_reported: bool = False
-    """Whether any report of progress has come."""
+    """Whether a report of progress, a metric or an artifact has come."""
     has_all_steps: bool = False
     """Whether the attempt has reported all steps that it has announced."""
     due: float = 0.0
-    """The time when the last expected report is due, including an allowed delay. 0: there was no report
+    """The latest time at which an expected report is due, including an allowed delay. 0: there was no report
     yet."""
     asked: float | None = None
     """The time when the processes were asked for their stacks. None: they are not asked."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
-    """The latest time at which a process had moved before the processes were asked for their stacks."""
+    """The time at which the standstill began for which the processes were asked for their stacks."""
     stalls_at: float = math.inf
     """The time at which the attempt counts as stalled if no process moves until then.
 
@@ -323,7 +324,7 @@ class RankBoard:
 
     @property
     def processes(self) -> int:
-        """Number of processes that have reported."""
+        """The number of processes that have reported, in all watched attempts."""
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
@@ -368,7 +369,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # so that it can be asked for its stacks then
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # to ask the process for its stacks then
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 
@@ -388,7 +389,7 @@ def _wants_stacks(watched: Watched, signs: Signs) -> bool:
     """Return whether a process is asked for its stacks.
 
     A process is asked once if it is slow, and once if the attempt stands still. In the second case, a process
-    that has just reported a step is not asked.
+    that reports steps is not asked if it has moved since the standstill began.
     """
     if watched.asked is None:
         return signs.slow_since is not None and not signs.slow_stacks

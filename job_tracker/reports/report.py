@@ -160,7 +160,7 @@ def _first_nonfinite(
 ) -> tuple[Nonfinite, ...]:
     """Return `known`, with the first non-finite value of each further metric in the report.
 
-    The result has at most MOST_METRICS values. Beyond this limit, only the first forbidden value is added.
+    Beyond MOST_METRICS values, only one more is added: a forbidden value, if there is none yet.
     """
     names = {each.metric for each in known}
     for point in report.points:

@@ -1,1 +1,1 @@
-"""Scheduling policies: pure functions from a snapshot of the queue to decisions."""
+"""Scheduling: the planner, a pure function; the state that it needs; and the views of the queue."""

@@ -149,7 +149,7 @@ class Board:
     def follow_gate(self, job: Job) -> bool:
         """Note whether a job waits in the cluster's own queue, or was not launched yet.
 
-        Return whether this was so at the last call, and is no longer so.
+        Return whether this was so at the previous call, and is no longer so.
         """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated
@@ -166,7 +166,7 @@ class Board:
     def ended(self, job: Job) -> None:
         """Learn the run time of the job's last attempt, which has ended.
 
-        With it, the unknown durations of some waiting jobs may become known.
+        With this run time, the unknown durations of some waiting jobs may become known.
         """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
@@ -178,9 +178,7 @@ class Board:
                     self._add(replace(gang, expected=expected))
 
     def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
-        """After a pass, learn which jobs have begun to wait, and how long the jobs that have started had
-        waited.
-        """
+        """Learn from a pass which jobs have begun to wait, and how long the started jobs have waited."""
         self.experience.learn_waits(self, promises, now)
 
     def waits(self, job_id: int) -> bool:

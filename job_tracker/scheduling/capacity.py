@@ -1,4 +1,4 @@
-"""Finds where a gang fits: the free resources by flavor and machine, now and later."""
+"""Computes the free resources of flavors and machines over time, and finds when and where a gang fits."""
 
 import math
 from collections import Counter
@@ -25,7 +25,7 @@ class Slot:
 
 NEVER = Slot(math.inf)
 Use: TypeAlias = tuple[tuple[Part, ...], float, float]
-"""Parts of a gang that are in use, the start of the use, and its length in seconds."""
+"""The use of a flavor by a gang: the parts that use it, the start, and the length in seconds."""
 _MOST_ROOMS = 64
 
 
@@ -35,7 +35,7 @@ class FlavorCapacity:
     def __init__(
         self, flavor: Flavor, now: float, running: Gangs | None = None, *, for_ever: bool = False
     ) -> None:
-        """Start with the running gangs, or with none. With `for_ever`, they give nothing back."""
+        """Start with the running gangs, or with none. With `for_ever`, they never end."""
         self.flavor = flavor
         self._now, self._for_ever = now, for_ever
         names = dict.fromkeys(flavor.capacity)
@@ -48,12 +48,12 @@ class FlavorCapacity:
         self._on_nodes = self._running.on_machines(flavor.name)
         self._all = self._whole()
         self._profiles: dict[str, Profile] = {}
-        """The free resources of machines over time, as far as they were needed so far."""
+        """The free resources of each machine over time. They are computed when they are first needed."""
         self._rooms: dict[tuple[float, float], dict[str, Room]] = {}
-        """The free resources of each machine between two times."""
+        """The resources that stay free on each machine between two times, by these times."""
 
     def _whole(self) -> Profile:
-        """Return the free resources of all open machines together. Without machines: of the flavor."""
+        """Return the free resources of all open machines, or of the flavor if machines are not known."""
         name, running = self.flavor.name, self._running
         away = self._on_nodes.keys() - self._open.keys() if self._has_nodes else ()
         elsewhere = [each for node in away for each in self._on_nodes[node].items()]
@@ -77,7 +77,7 @@ class FlavorCapacity:
         return known
 
     def _returns(self, held: Iterable[tuple[int, Resources]]) -> Iterator[Return]:
-        """Yield the amounts that gangs give back, each at the planned end of its gang."""
+        """Yield the amounts that gangs release, each at the planned end of its gang."""
         return ((planned_end(self._running[job_id], self._now), amounts) for job_id, amounts in held)
 
     def has_free(self, now: float) -> bool:
@@ -210,8 +210,8 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether the flavor has the labels and the resources that the parts need, as far as they
-        are known.
+        """Return whether the labels and the resources of the flavor, as far as they are known, allow the
+        parts.
         """
         labels = self.flavor.labels
         if labels and any(
@@ -237,8 +237,8 @@ class FlavorCapacity:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
         if start <= self._now:
             return pack(demands, self._rooms_between(start, end))
-        # The rooms at later times are not cached, since these times all differ. At most of these times, most
-        # machines have no room, so a quick check comes first.
+        # The rooms at later times are not cached, since these times all differ. At such a time, most machines
+        # usually have no room, so a quick check comes first.
         needs = {demand.each for demand in demands}
         nodes = (
             name

@@ -2,7 +2,7 @@
 
 Each run time is kept under three keys: project, algorithm and size; project and algorithm; algorithm alone.
 The expected run time comes from the first of these keys that has enough run times. Memory is bounded: each
-key keeps a limited number of its last run times, and the least recently used keys are dropped.
+key keeps a limited number of its latest run times, and the least recently used keys are dropped.
 """
 
 import json
@@ -18,8 +18,8 @@ KEPT: Final = 200
 """The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""If a key has fewer run times, the next wider key is used: a few times say little about the slowest
-tenth.
+"""If a key has fewer run times, a wider key is used if there is one: a few run times say little about the
+slowest tenth.
 """
 LEAST: Final = 3
 """A key with fewer run times than this is not used."""
@@ -47,7 +47,7 @@ class Kind:
 
 
 class RunTimes:
-    """The last run times by key."""
+    """The latest run times by key."""
 
     def __init__(self, *, kept: int = KEPT, most_keys: int = MOST_KEYS) -> None:
         """Keep at most `kept` run times of a key, and at most `most_keys` keys."""

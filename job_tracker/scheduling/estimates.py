@@ -39,8 +39,8 @@ def estimates(
 ) -> dict[int, Estimate]:
     """Return the expected starts by job, for the waiting jobs `job_ids`; if it is None, for all waiting jobs.
 
-    No estimate is later than the promised start of its job. The work ahead of the jobs is computed for all
-    jobs together.
+    No estimate is later than the promised start of its job. The cost hardly grows with the number of jobs in
+    `job_ids`.
     """
     if job_ids is None:
         waiting = snapshot.waiting

@@ -41,7 +41,7 @@ class Experience:
     def expected(self, spec: JobSpec) -> Expected | None:
         """Return the expected run time of an attempt; None if it is unknown.
 
-        It comes from learned run times, and from the expected time and the deadline in the spec.
+        The estimate comes from learned run times, and from the expected time and the deadline in the spec.
         """
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(
@@ -53,7 +53,7 @@ class Experience:
     def ended(self, job: Job) -> None:
         """Learn the run time of the job's last attempt, which has ended.
 
-        If it never ran, or was preempted, resized or evicted, learn nothing.
+        If the attempt never ran, or was preempted, resized or evicted, learn nothing.
         """
         last = [move for move in job.history if move.attempt == job.attempt]
         self._add(job, list(run_times(last)))

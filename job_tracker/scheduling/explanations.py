@@ -1,4 +1,4 @@
-"""Explains why jobs wait, which jobs hold the resources, when the jobs may start, and what would help."""
+"""Explains why jobs wait, when they may start, which other jobs hold the resources, and what would help."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""The reasons for which a job starts only after a change that cannot be predicted."""
+"""A job that waits for one of these reasons starts only after a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
@@ -45,15 +45,16 @@ class Situation:
     def estimate(self, job_id: int) -> Estimate | None:
         """Return when a job is expected to start.
 
-        None: the job does not wait, cannot start with the present capacity and queues, or starts when the
-        cluster's own queue decides.
+        None: the job does not wait, cannot start with the present capacity, queues and room for launches, or
+        starts when the cluster's own queue decides.
         """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """The expected starts of the waiting jobs that can start with the present capacity and queues.
+        """The expected starts by job.
 
+        Jobs that cannot start with the present capacity, queues and room for launches are left out.
         Empty if the cluster's own queue decides when jobs start.
         """
         if self.plan.is_delegated:
@@ -111,8 +112,8 @@ class Explanation:
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
-    """The expected start. None: the job cannot start with the present capacity and queues, or the cluster's
-    own queue decides."""
+    """The expected start. None: the job cannot start with the present capacity, queues and room for launches,
+    or the cluster's own queue decides."""
     remedy: Remedy
     reserve: Reserve | None = None
     """The job's reservation; None if it has none."""

@@ -89,7 +89,7 @@ def quantity_of(resource: str, number: int) -> str:
 
 
 def listed_amounts(amounts: Resources) -> str:
-    """Return amounts for people, such as "4 instances, 8 nvidia.com/gpu"."""
+    """Return amounts as text for people, such as "4 instances, 8 nvidia.com/gpu"."""
     return ", ".join(_amount(name, number) for name, number in amounts.items() if number)
 
 

@@ -15,7 +15,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 STOPPING: Final = 60.0
 """The planned seconds from the decision to stop an attempt until the next attempt begins.
 
-Even if it begins that late, it must not delay a promise.
+Even if the next attempt begins that late, it must not delay a promise.
 """
 
 
@@ -25,7 +25,7 @@ class Kept:
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
         """`soon_gone` has the running gangs, as the function `soon_gone` returns them.
 
-        In it, gangs that are being stopped are planned to end at once.
+        That is, gangs that are being stopped may have earlier planned ends than in the snapshot.
         """
         self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
         self._awaited = awaited_of(snapshot, soon_gone)
@@ -44,7 +44,7 @@ class Kept:
         """Reserve capacity for jobs that are being stopped and then continue in another size.
 
         The capacity of the new size is reserved from the planned end of the present attempt on. If the job
-        grows, its additional capacity is also reserved until then.
+        grows, its additional capacity is also reserved from now until then.
         """
         for job_id, stake in stakes_of(self._snapshot).leaving.items():
             run = self._soon_gone.get(job_id) if stake.goes_on else None
@@ -86,7 +86,7 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Note that the pass considers the gang now, so that no more capacity is kept for it.
+        """Note that the pass considers the gang now, so that capacity is no longer kept for it.
 
         Return the size in which it continues; None if it does not continue in another size.
         """
@@ -94,7 +94,7 @@ class Kept:
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the queue and the future use of each stopped job that is to continue in another size.
+        """Yield the queue and the future use of each stopped job that continues in another size.
 
         Only jobs that may use the flavor, and that this pass has not considered yet, are included.
         """

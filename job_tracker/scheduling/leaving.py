@@ -77,7 +77,7 @@ class SoonGone(Gangs):
     """
 
     def __init__(self, running: RunningGangs, changed: Iterable[Running]) -> None:
-        """`changed` are gangs of `running` that differ only in their expected run times."""
+        """`changed` has some gangs of `running`, each with another expected run time."""
         self._running = running
         self._changed = {run.gang.job_id: run for run in changed}
 
@@ -94,7 +94,7 @@ class SoonGone(Gangs):
         return self._running.on_machines(flavor)
 
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return the amounts that gangs are planned to give back, by time, with the changed ends."""
+        """Return the amounts that gangs are planned to release, in order of time, with the changed ends."""
         returned = self._running.returned(flavor, now)
         changed = [run for run in self._changed.values() if run.allocation.flavor == flavor]
         if not changed:
@@ -103,7 +103,7 @@ class SoonGone(Gangs):
         for run in changed:
             amounts = used_by(run)
             moved.append((planned_end(run, now), amounts))
-            # The original end stays in the list, so it has to return nothing of this gang.
+            # The original end stays in `returned`, so the amounts are subtracted again at this end.
             nothing = {name: -amount for name, amount in amounts.items()}
             moved.append((planned_end(self._running[run.gang.job_id], now), nothing))
         return in_order([*returned, *moved])
@@ -126,8 +126,8 @@ class SoonGone(Gangs):
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
     """Return the snapshot without the stops that may never end: their gangs count as if they ran on.
 
-    These gangs get no stake, so they are not stopped again. The waiting jobs for which they were stopped lose
-    their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
+    These gangs get no stake, so they are not stopped again. Waiting jobs for which such a stop was decided
+    lose their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
     """
     stakes = stakes_of(snapshot)
     hung = {

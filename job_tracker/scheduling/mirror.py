@@ -141,11 +141,11 @@ class Mirror:
             return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
-        """Return why a job waits.
+        """Return why a job waits, and when it may start; None if this is unknown.
 
         If the answers are older than a few seconds, they are computed again in the background, and this call
-        still returns an old answer, which may be a minute old. None: the reason is unknown. The call is
-        quick: only the first question after a minute waits for the copy, and only briefly.
+        still returns an old answer, which may be a minute old. The call is quick: only the first question
+        after a minute waits for the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:

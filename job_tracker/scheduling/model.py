@@ -1,4 +1,4 @@
-"""The input and the decisions of the planner. This module has only values: no clock, and no input or output.
+"""The input and the decisions of the planner. This module has only values: it reads no clock and no files.
 
 Times are Unix seconds, durations are seconds. Amounts of resources are whole numbers, by the name of the
 resource: `cpu` is in thousandths, `memory` and `ephemeral-storage` are in bytes, and others in units. Each
@@ -32,7 +32,7 @@ class Node:
     """False: jobs on the machine continue to run, but no further jobs start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """The location of the machine: the name of its place, by kind of place. Unknown ones are left out."""
+    """The location of the machine: the name of its place, by kind of place. Unknown places are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,25 +113,29 @@ class Queue:
     Without an entry, only the parents and the capacity limit the queue.
     """
     max_running: int | None = None
-    """The largest number of the queue's jobs that run at once. None: no limit."""
+    """The largest number of jobs of the queue, and of the queues below it, that run at once. None: no
+    limit."""
     max_queued: int | None = None
     max_priority: int | None = None
-    """The highest priority that a job of the queue may ask for. None: no limit."""
-    preemption: PreemptionRules = PreemptionRules()  # it never changes, so all queues may share it
+    """The highest priority that jobs of the queue, and of the queues below it, may have. None: no limit."""
+    preemption: PreemptionRules = PreemptionRules()  # it is immutable, so all queues may share it
     project: str = ""
     """The only project that may use the queue. Empty: several projects may use it, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The machines on which instances may run, if machines are known. Values of this class can be hashed."""
+    """The conditions for the machines on which instances may run. Values of this class can be hashed.
+
+    `near` and `apart` apply only if the machines are known.
+    """
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
     near: Place | None = None
-    """All instances of the gang are to run in the same place of this kind. None: no such wish."""
+    """All instances of the gang are to run in the same place of this kind. None: anywhere."""
     apart: Place | None = None
-    """Each instance is to run in a different place of this kind. None: no such wish."""
+    """Each instance is to run in a different place of this kind. None: they may share places."""
     strict: bool = False
     """Whether `near` and `apart` are conditions. Otherwise, they are preferences."""
 
@@ -165,13 +169,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """The instances of a job, which start all at once or not at all."""
+    """The instances of a job, which start together or not at all."""
 
     job_id: int
     """The job's id.
 
-    It also defines the job's place among jobs of the same queue and priority, since ids are in the order of
-    submissions.
+    The id also defines the job's place among jobs of the same queue and priority, since ids are in the order
+    of submissions.
     """
     queue: str = DEFAULT_QUEUE
     priority: int = 0
@@ -236,7 +240,7 @@ class GoingOn:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The start that a waiting job has been promised. It is put off only if the facts have changed."""
+    """The start that was promised to a waiting job. It is put off only if the facts change."""
 
     at: float
     """The promised start. Infinite: no start can be promised."""
@@ -283,7 +287,7 @@ class Waiting(Protocol):
 class Snapshot:
     """The input of the planner. The same snapshot and time always give the same plan.
 
-    `flavors` and `queues` are never changed in place: a change is a new object.
+    `flavors` and `queues` are never changed in place: a change makes a new object.
     """
 
     flavors: Sequence[Flavor]

@@ -45,7 +45,7 @@ _USAGE = TypeAdapter(Usage)
 
 
 class NoteKeeper:
-    """Collects the notes of the last pass, and writes the notes that have changed.
+    """Collects the notes of each pass, and writes the notes that have changed.
 
     Usage and learned waits change all the time, so they are written less often.
     """
@@ -53,7 +53,7 @@ class NoteKeeper:
     def __init__(
         self, store: SchedulingStore, term: Term | None, clock: Callable[[], float] = time.time
     ) -> None:
-        """The notes are written with `term`, the leader's term."""
+        """`term` is the leader's term, with which the notes are written."""
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
@@ -66,9 +66,9 @@ class NoteKeeper:
         self._histories = (self._queues, self._projects)
 
     async def restore(self, board: Board) -> None:
-        """Set the board's usage, promises and waits from the notes, before the board reads any job.
+        """Set the board's usage, promises and learned waits, and the history of use, from the notes.
 
-        Restore the history of use, too.
+        This must happen before the board reads a job.
         """
         for history in self._histories:
             history.restore(await self._store.scheduling_notes(history.kind), self._clock())
@@ -88,7 +88,7 @@ class NoteKeeper:
         self._written = self._decided = written
 
     async def restore_claims(self, board: Board) -> None:
-        """Add the noted claims to the board, after the board has read the jobs.
+        """Add the noted claims to the board. This must happen after the board has read the jobs.
 
         If a job is stopped for a claim, the claim is noted before that job leaves. So no claim is missed,
         even if the job leaves while jobs are read.

@@ -25,7 +25,7 @@ class PlannerOptions:
     entry_penalty: float = 600.0
     """The seconds for which the present use of a queue counts in addition to its past usage."""
     scan: int = 5_000
-    """The number of waiting jobs that a pass considers without starting them."""
+    """The largest number of waiting jobs that a pass considers without starting them."""
     delegated: int | None = None
     """The number of jobs of each queue that may wait in the cluster's own queue, if that queue decides when
     jobs start. None: this service decides."""

@@ -21,7 +21,7 @@ class Order:
     """Yields the waiting gangs in the order of their turns.
 
     Among nodes of the tree with the same parent, those whose next gang fits in their guaranteed quota go
-    first, then the node with the least share.
+    before the others. Otherwise, the node with the least share goes first.
 
     In a queue, gangs with a promise go first, in the order of their promises. However, a gang that no pass
     has considered yet goes before all gangs of lower priorities, even if they have promises.
@@ -37,13 +37,13 @@ class Order:
         self._needs: dict[tuple[int, int], Resources] = {}
         self._closed: set[str] = set()
         self._heaps: dict[str, list[_Entry]] = {"": []}
-        """The queues and parents below each parent."""
+        """The heap of the queues and parents below each parent, by that parent."""
         self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
         """The next gang and the gangs after it, by queue, once their order was computed."""
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
-        """Skip the remaining gangs of this queue, which must be the queue of the last yielded gang."""
+        """Skip the remaining gangs of this queue. It must be the queue of the gang that was yielded last."""
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
@@ -152,7 +152,10 @@ class Order:
         yield from (gang for gang in self._snapshot.waiting.in_order(queue) if gang.job_id not in seen)
 
     def _higher(self, queue: str, priority: int) -> Iterator[Gang]:
-        """Yield the gangs of the queue that have a higher priority and that no pass has considered yet."""
+        """Yield the gangs of the queue that have a higher priority and that no pass has considered yet.
+
+        Stop at the first gang to which no start can be promised.
+        """
         for gang in self._snapshot.waiting.in_order(queue):
             if gang.priority <= priority:
                 return

@@ -69,7 +69,7 @@ class Overtaking:
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether no job of any queue may overtake the first waiting jobs any more."""
+        """Return whether each flavor has a blocker of all queues that was overtaken as often as allowed."""
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 

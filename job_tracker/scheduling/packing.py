@@ -1,4 +1,4 @@
-"""Puts the instances of a gang on machines. It uses few machines, as near to each other as possible."""
+"""Puts the instances of a gang on few machines that are as near to each other as possible."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +128,7 @@ class _Packer:
     def __init__(self, rooms: Mapping[str, Room], apart: Place | None) -> None:
         self._rooms = rooms
         self._free: dict[str, Vector] = {}
-        """The free resources of the machines that were used."""
+        """The remaining free resources of the machines that were used."""
         self._apart = apart
         self._taken: set[str] = set()
         """The places that already have an instance, if instances are to be apart."""
@@ -150,7 +150,7 @@ class _Packer:
             if self._apart is not None:
                 fits = {name: 1 for name, count in fits.items() if count > 0 and self._is_untaken(name)}
             enough = [(count, name) for name, count in fits.items() if count >= left]
-            # This is the smallest machine with enough room; if none has enough, it is the largest machine.
+            # Take the smallest machine with enough room. If there is none, take the one with the most room.
             found = min(enough) if enough else max(((n, name) for name, n in fits.items()), default=(0, ""))
             count, name = min(found[0], left), found[1]
             if count <= 0:

@@ -155,7 +155,7 @@ class Pass:
         return self._held < self._options.reservations
 
     def _is_shut(self) -> bool:
-        """Return whether no job may overtake the first waiting jobs any more, on any flavor."""
+        """Return whether all promised jobs were considered, and no flavor allows further overtaking."""
         return not self._to_keep and self._overtaking.is_shut(self._flavors)
 
     def _look_at(self, gang: Gang) -> None:
@@ -211,8 +211,8 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # Capacity that becomes free before these gangs are gone is kept for jobs that continue in
-                    # another size.
+                    # Gangs are being stopped for this gang. Capacity that becomes free before they are gone
+                    # is kept for jobs that continue in another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
                     slot = flavor.find(least, length, after)
@@ -251,7 +251,7 @@ class Pass:
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield the queue and the promised use of each gang to which a start on the flavor is promised.
 
-        Only gangs without claims, and that this pass has not considered yet, are included.
+        Only gangs without claims that this pass has not considered yet are included.
         """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
@@ -303,7 +303,7 @@ class Pass:
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
-            # Machines that borrowers give back are kept for this gang, until the machines are enough.
+            # Machines that borrowers release are kept for this gang, until the machines are enough.
             self._tree.use(gang.queue, owned, needs)
             self._flavors[owned].hold(least, self._now)
 
@@ -364,7 +364,7 @@ class Pass:
             return _SHARE_MOVED
         if self._overrun:
             return "A running job takes longer than expected."
-        # The start of a job ahead of this one was put off. The reason for this also applies to this job.
+        # If this pass has put off the start of a job ahead of this one, the reason also applies to this job.
         moved = (reserve.moved_because for reserve in self._reserved if reserve.moved_because)
         return next(moved, "The capacity, the quotas or the running jobs have changed.")
 

@@ -1,4 +1,4 @@
-"""The planner: which waiting jobs start now, and when the next ones are to start."""
+"""The planner: decides which waiting jobs start now, and when the next ones are to start."""
 
 import math
 from dataclasses import replace

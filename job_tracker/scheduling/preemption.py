@@ -28,12 +28,13 @@ _MOST_JOBS: Final = 8
 _MOST_QUEUES: Final = 8
 """The largest number of queues whose waiting jobs are considered in one pass."""
 PATIENCE: Final = 3.0
-"""A job of a higher priority waits if the victims lose more than this number of times its own wait.
+"""The largest ratio of the loss of the victims to the wait of the job with the higher priority.
 
-Both are counted in instance-seconds. benchmarks.preemption measures this rule.
+If the loss is larger, that job waits. Both are counted in instance-seconds. benchmarks.preemption measures
+this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
-"""Returns the key by which victims are sorted: the first victims are stopped first."""
+"""Returns the key by which victims are sorted in the order in which they are tried."""
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
@@ -154,7 +155,7 @@ class _Stoppable:
         self._snapshot, self._now = snapshot, now
         self._held = running_gangs(snapshot.running).held()
         self._runs: dict[tuple[str, str], dict[int, Running]] = {}
-        """The jobs by queue and flavor, as far as they were asked for."""
+        """The jobs by queue and flavor. An entry is made when it is first needed."""
         self._costs: dict[int, float] = {}
 
     def on(self, queue: str, flavor: str) -> Collection[Running]:
@@ -203,7 +204,7 @@ def _victims(
     """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
     Empty: the gang fits without a stop. None: stopping all jobs is not enough, or the jobs to stop lose more
-    than `most_lost`. This limit does not apply if the queue of one of them gives back borrowed quota.
+    than `most_lost`. This limit does not apply if the queue of one of them has to return borrowed quota.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)

@@ -30,7 +30,7 @@ class PreemptionView:
         """Waiting jobs that were preempted."""
         self._startups = Startups()
         self._times: dict[int, dict[float, float]] = {}
-        """The stored times of each stake, each with the corresponding time of the clock as it is now set."""
+        """By job, the stored times in its stake, each with this time on the clock as it is now set."""
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
@@ -91,7 +91,7 @@ class PreemptionView:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that no longer waits or runs. A claim on the resources that it has left stays."""
+        """Forget a job that no longer waits or runs. If it was stopped for a claim, the claim stays."""
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:
@@ -107,7 +107,7 @@ class PreemptionView:
     def note(self, claims: Mapping[int, Claim]) -> None:
         """Add the claims that the store has, by stopped job.
 
-        A stopped job that still waits or runs names its claim itself.
+        Claims for stopped jobs that still wait or run are skipped, since these jobs name them.
         """
         for job_id, claim in claims.items():
             if job_id not in self.stakes and job_id not in self._given_way:
@@ -160,7 +160,8 @@ class PreemptionView:
 def _stopped_for(job: Job) -> Preemption | None:
     """Return the preemption of a job that is being stopped or waits again; None if it was not preempted.
 
-    It is found even if another ending has replaced the preemption. The job then does not continue.
+    The preemption counts even if another ending has replaced it. The job then does not continue in another
+    size, so a preemption without a waiting job is not returned.
     """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
@@ -178,8 +179,8 @@ def claims_of(
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
     of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the
-    number of attempts that each waiting job has made. `left` has claims for which jobs were stopped; these
-    jobs have ended since.
+    number of attempts that each waiting job has made. `left` has the claims of waiting jobs for which jobs
+    were stopped that have ended since.
     """
     if not given_way and not left:
         return []

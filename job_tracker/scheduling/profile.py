@@ -1,6 +1,6 @@
 """Free resources over time: of a whole flavor, or of one machine.
 
-Running gangs only give back resources, so the amounts that they leave free only grow. Resources that are
+Running gangs only release resources, so the amounts that they leave free only grow. Resources that are
 reserved for later are stored separately, as a few steps. Within a step, the free amounts are smallest at the
 beginning. So a search checks only the beginnings of these steps, however many gangs run.
 """
@@ -13,15 +13,15 @@ from operator import itemgetter
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
-"""Amounts of resources, in the order in which the profile was given its free resources."""
+"""Amounts of resources, in the order of the free resources of the profile."""
 Return: TypeAlias = tuple[float, Mapping[str, int]]
-"""The time at which resources are given back, and their amounts by name."""
+"""The time at which resources are released, and their amounts by name."""
 
 
 def in_order(returned: Iterable[Return]) -> list[Return]:
-    """Return the returned amounts in the order of their times.
+    """Return the entries in the order of their times.
 
-    Resources that are never given back (at infinity) are left out.
+    Resources that are never released (at infinity) are left out.
     """
     return sorted((each for each in returned if each[0] < math.inf), key=itemgetter(0))
 
@@ -71,7 +71,7 @@ class Profile:
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
         """Return whether the need is free from exactly the time `at`, for `length` seconds."""
         for column, amount in enumerate(need):
-            # The presently free amounts can be checked quickly, and mostly give the answer.
+            # The amounts that are free now are quick to check, and usually give the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
                 later = math.nextafter(self._now, math.inf)
                 self._first[column, amount] = max(later, self._first.get((column, amount), later))
@@ -127,8 +127,7 @@ class Profile:
                     self._first[column, amount] = start
                     is_first = False
                 last = bisect_left(steps, start + length, step + 1)
-                # This check is quick and mostly true. If it is true, there is enough in all further steps,
-                # too.
+                # This check is quick and usually succeeds. Then there is enough in all further steps, too.
                 if max(taken[step:last]) <= taken[step]:
                     return start
                 step += 1
@@ -164,8 +163,8 @@ class Profile:
         """
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            # A gang that was given back early is both added and subtracted at its planned end. Only the sum
-            # at each time is kept: these sums only grow, and searches rely on this.
+            # If a gang releases its resources early, they are both added and subtracted at its planned end.
+            # Only the sum at each time is kept: these sums only grow, and searches rely on this.
             last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
             columns = []
             for name, free in zip(self._names, self._free, strict=True):

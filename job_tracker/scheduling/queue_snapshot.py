@@ -1,7 +1,7 @@
-"""The queue as callers may see it, to simulate how it develops.
+"""The queue as a caller may see it, for simulations of its future.
 
-The snapshot includes jobs, queues and machines of which the caller may not know, since the starts of other
-jobs depend on them. In the snapshot, they have neither their ids nor their names.
+The snapshot also includes jobs, queues and machines that the caller may not know, since the starts of other
+jobs depend on them. Their ids and names are left out or replaced.
 """
 
 import math
@@ -38,11 +38,11 @@ class SeenJob:
     gang: Gang
     """The job's gang. Its id is 0 if the caller may not know of the job."""
     project: str
-    """It is empty if the caller may not know of the job."""
+    """The job's project. Empty: the caller may not know of the job."""
     name: str = ""
-    """It is empty if the caller may not know of the job."""
+    """The job's name. Empty: the caller may not know of the job."""
     submitted_by: str = ""
-    """It is empty if the caller may not know of the job."""
+    """The name of the caller that submitted the job. Empty: the caller may not know of the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """The time at which the job was admitted. None: the job waits."""
@@ -63,8 +63,8 @@ class QueueSnapshot:
     jobs: Sequence[SeenJob]
     """The running jobs, and then the waiting jobs.
 
-    Both are in the order of submission. If `lanes` limits them, the running jobs are in the order of their
-    starts, and the waiting jobs in the order of their reserved starts.
+    Both are in the order of submission. If `lanes` limits them (see `snapshot_of`), the running jobs are in
+    the order of their starts, and the waiting jobs in the order of their reserved starts.
     """
     omitted: int
     """The number of waiting jobs that are left out."""
@@ -166,6 +166,8 @@ def _without_node_names(allocation: Allocation, machines: Mapping[str, str]) -> 
 def _without_names(flavors: Iterable[Flavor]) -> tuple[tuple[Flavor, ...], dict[str, str]]:
     """Return the flavors with numbers in place of the names of machines, and the number of each machine by
     name.
+
+    The machines' labels and places are left out.
     """
     numbers: dict[str, str] = {}
     found = []

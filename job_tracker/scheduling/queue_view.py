@@ -70,7 +70,7 @@ class UsedResource:
 
 @dataclass(frozen=True, slots=True)
 class QueueStanding:
-    """A queue, or a parent of queues."""
+    """A queue, or a parent of queues. The numbers of jobs and the use include the queues below it."""
 
     name: str
     parent: str
@@ -110,7 +110,7 @@ class QueueFilter:
 
 
 def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: Place | None) -> QueuePage:
-    """Return a page of the waiting jobs that the caller may see. The first page has the queues.
+    """Return a page of the waiting jobs that the caller may see. Only the first page has the queues.
 
     Raises UnknownReference for a queue that the caller may not use.
     """
@@ -152,7 +152,7 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
-    """Return the gangs that wait in the cluster's own queue, by queue of this service, each in its order."""
+    """Return the gangs that wait in the cluster's own queue, by queue of this service and in its order."""
     found: dict[str, list[Gang]] = {}
     snapshot = seen.situation.snapshot
     for job_id in snapshot.gated if seen.situation.plan.is_delegated else ():
@@ -248,8 +248,7 @@ def _recent_shares(seen: Seen) -> Mapping[str, float]:
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are divided by weights. So for the same share, a queue of weight 3 may use three times as much as
-    # a queue of weight 1.
+    # `Shares.of` divides the use of a queue by its weight. The multiplication undoes this.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

@@ -35,7 +35,7 @@ class QuotaRules:
         self.pool: dict[Kind, float] = {}
         """The capacity, without the amounts that nodes keep.
 
-        Infinite if the nodes keep nothing: the capacity alone is the limit.
+        Infinite if the nodes keep nothing: then only the capacity is the limit, and FlavorCapacity checks it.
         """
         self.max_running = {
             queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
@@ -112,7 +112,7 @@ def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> Quota
     """Return the rules of the tree of these queues.
 
     The last rules are cached, since most passes have the same tree as the pass before. The queues are never
-    changed in place: a change is a new object.
+    changed in place: a change makes a new object.
     """
     global _last  # a tuple, so that threads that plan at the same time read a consistent value
     capacities = _capacities(flavors)

@@ -69,7 +69,7 @@ class Cure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that would bring the start forward."""
+    """The advice for a waiting job, and the changes with which it would start at once."""
 
     cure: Cure
     text: str

@@ -39,12 +39,12 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs to stop, so that they continue in another size, and a time.
+    """Return the elastic gangs to stop, so that they continue in another size, and the time at which further
+    gangs become old enough to be stopped.
 
-    At this time, further gangs become old enough to be stopped. It is infinite if there are no such gangs.
-    No gang is chosen while others are being preempted or resized, or while a job with a claim waits: the
-    freed capacity has to be used first. A claim no longer counts if the capacity of the flavors has become
-    too small for its job.
+    The time is infinite if there are no further gangs. No gang is chosen while others are being preempted or
+    resized, or while a job with a claim waits: the freed capacity has to be used first. A claim no longer
+    counts if the capacity of the flavors has become too small for its job.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -136,8 +136,8 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
-        """Return whether the running gang would give up guaranteed capacity to `gang`, to which it is not
-        guaranteed.
+        """Return whether `gang` would get capacity that is guaranteed to the queue of the running gang, but
+        not to the queue of `gang`.
         """
         flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
@@ -209,7 +209,7 @@ class _Resizing:
         """Return the largest number of trainers for the running gang that delays no promise, and the slot for
         them.
 
-        If no more trainers fit, this is the present number.
+        If further trainers do not fit, this is the present number.
         """
         gang, flavor = run.gang, run.allocation.flavor
         length = planned_length(gang.expected) + STOPPING
@@ -242,7 +242,7 @@ class _Resizing:
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the capacity of the flavor that is left over time by the gangs that run or start now."""
+        """Return the free resources of the flavor over time, without those of gangs that run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:

@@ -50,7 +50,7 @@ class _OnFlavor:
     held: Held = field(default_factory=Held)
     ends: dict[float, _End] = field(default_factory=dict)
     returns: list[Return] = field(default_factory=list)
-    """The resources that are given back at `ends`, in order. Gangs of unknown length are left out."""
+    """The resources that are released at `ends`, in order. Gangs of unknown length are left out."""
     machines: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
     """The amounts that gangs hold on machines, by machine and job."""
 
@@ -72,7 +72,7 @@ class Gangs(Mapping[int, Running]):
 
     @abstractmethod
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return the amounts that gangs on a flavor are planned to give back, by time, earliest first."""
+        """Return the amounts that gangs on a flavor are planned to release, in the order of time."""
 
     @abstractmethod
     def late(self, now: float) -> Iterator[int]:
@@ -178,7 +178,7 @@ class RunningGangs(Gangs):
         return {} if known is None else known.machines
 
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return the amounts that gangs on a flavor are planned to give back, by time, earliest first."""
+        """Return the amounts that gangs on a flavor are planned to release, in the order of time."""
         known = self._flavors.get(flavor)
         if known is None:
             return []

@@ -1,4 +1,4 @@
-"""Shapes of gangs: whether two are alike for a planner, and how much gangs need in total."""
+"""Functions of the parts of gangs: a key for equal parts, numbers of trainers, and total needs."""
 
 from dataclasses import replace
 from typing import TypeAlias

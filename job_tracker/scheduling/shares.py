@@ -1,6 +1,7 @@
-"""Computes the shares of queues: their decayed usage, divided by their weights. The least share goes first.
+"""Computes the shares of queues: their decayed usage, divided by their weights.
 
-The usage of a queue is measured by the resource of which it has the largest (dominant) share.
+The queue with the least share goes first. The usage of a queue is measured by its dominant resource: the
+resource with the largest used part of the capacity.
 """
 
 import math

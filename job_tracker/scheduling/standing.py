@@ -112,13 +112,13 @@ class Standing:
             self._running[node] = self._running.get(node, 0) + gangs
 
     def leave(self, run: Running, shrunk: Running | None) -> None:
-        """Count a running gang as stopped. If it continues with fewer trainers, count it as `shrunk`."""
+        """Count a running gang as stopped. If it continues in another size, count it as `shrunk`."""
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)
 
     def start(self, gang: Gang, flavor: str, trainers: int) -> None:
-        """Count a waiting gang as started, if it fits."""
+        """Count a gang as started with this number of trainers, if it fits."""
         parts = with_trainers(gang.parts, trainers)
         slot = self._capacity[flavor].fits_at(parts, 0.0, self._now)
         if slot is not None:

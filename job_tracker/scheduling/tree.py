@@ -28,7 +28,7 @@ DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The flavors that queues divide, and the named classes of priorities."""
+    """The flavors that queues share, and the named classes of priorities."""
 
     flavors: Sequence[Flavor]
     priorities: Mapping[str, int] = field(default_factory=lambda: DEFAULT_PRIORITIES)
@@ -176,8 +176,8 @@ def tree_of(
     kept = dict(recipes)
     check(pool, kept)
     later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
-    # First, all queues of `also` are added together, which mostly succeeds. If this fails, they are added one
-    # by one, parents first.
+    # First, all queues of `also` are added together, which usually succeeds. If this fails, they are added
+    # one by one, parents first.
     try:
         check(pool, {**kept, **later})
         kept |= later

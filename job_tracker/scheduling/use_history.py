@@ -2,7 +2,8 @@
 
 Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
 item for each slot of five minutes in which capacity was held or jobs waited. `held` and `quota` are
-thousandths of the capacity; -1: there is no quota. The leader writes the notes, and every replica reads them.
+thousandths of the capacity; a `quota` of -1 means that there is none. The leader writes the notes, and every
+replica reads them.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ DAYS: Final = 7
 MOST_NAMES: Final = 64
 """The largest number of queues, and of projects, that have notes for a day.
 
-The first ones that hold capacity or have waiting jobs get notes.
+The first ones that hold capacity or have waiting jobs on this day get notes.
 """
 MOST_POINTS: Final = 336
 """The largest number of points of a chart. A week then has a point for each half hour."""

@@ -67,8 +67,8 @@ class Search:
         """Return enough of the victims, each with the number of trainers that it keeps; None if all of them
         together are not enough.
 
-        The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
-        made smaller.
+        The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, each victim keeps
+        some trainers.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():

@@ -1,4 +1,4 @@
-"""The waiting gangs in memory, in the order of each queue, which is updated with each change."""
+"""The waiting gangs in memory. The order of each queue is updated with each change."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator

@@ -54,6 +54,7 @@ class Explanation:
 
     job: Job
     position: int = 0
+    """The number of waiting jobs of the same queue that were submitted before this one."""
     reasons: tuple[Reason, ...] = ()
     """The reasons, the binding one first."""
     gate_note: str = ""
@@ -61,8 +62,8 @@ class Explanation:
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
-    """The expected start. None: the job does not wait, cannot start with the present capacity and queues, or
-    starts when the cluster's own queue decides."""
+    """The expected start. None: the job does not wait, cannot start with the present capacity, queues and
+    room for launches, or starts when the cluster's own queue decides."""
     expected: Expected | None = None
     """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN
@@ -80,7 +81,7 @@ class Explanation:
 
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
-    """Return why the job waits. `position` is the job's place in its queue."""
+    """Return why the job waits. `position` is the number of jobs before it in its queue."""
     if job.is_gated:
         return Explanation(job=job, reasons=(Reason.DELEGATED,), gate_note=job.gate_note)
     if job.state is not JobState.QUEUED:

@@ -21,7 +21,7 @@ from typing import Final
 from job_tracker.scheduling.model import Promise
 
 KEPT: Final = 500
-"""The number of last waits that count, and the largest number of waiting jobs that are followed."""
+"""The number of the latest waits that count, and the largest number of waiting jobs that are followed."""
 LEAST: Final = 60.0
 """The shortest wait, in seconds, that is estimated from the work ahead and corrects the P90."""
 _PRIOR: Final = tuple(0.1 * step for step in range(1, 11)) * 3

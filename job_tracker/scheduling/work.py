@@ -26,7 +26,7 @@ class Ahead:
 
 
 def ahead(snapshot: Snapshot, now: float, job_ids: Iterable[int]) -> dict[int, Ahead]:
-    """Return the work ahead of each of these waiting jobs, by job."""
+    """Return the work ahead of each of these waiting jobs, by job; empty if no flavor limits instances."""
     capacity = _capacity(snapshot.flavors)
     wanted = {job_id for job_id in job_ids if snapshot.waiting.get(job_id) is not None}
     if not wanted or not capacity:
@@ -91,7 +91,7 @@ class WaitingWork:
     ) -> dict[int, float]:
         """Return, by job, the seconds of work ahead of these gangs.
 
-        For each priority, they must be the last waiting gangs of this priority.
+        For each priority, these gangs must be the last waiting gangs of this priority.
         """
         capacity = _capacity(flavors)
         if not capacity:

@@ -38,9 +38,9 @@ class AccessStore(Protocol):
         """Store a new token. Return False, and change nothing, if its id is in use.
 
         At most ENDED_TOKENS_PURGED tokens that ended before `purge_before` are deleted, too. If one of the
-        `limits` (in all, or of the project) is already reached, the token that ended first among the tokens
-        of this limit makes room: it is deleted. If none of them had ended when the new token was created,
-        this raises TooManyTokens, and changes nothing.
+        `limits` (on all tokens, or on those of the project) is already reached, the token that ended first
+        among the tokens that count towards this limit is deleted to make room. If none of them had ended
+        when the new token was created, this raises TooManyTokens, and changes nothing.
         """
         ...
 
@@ -49,9 +49,9 @@ class AccessStore(Protocol):
         ...
 
     async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:
-        """Return at most `limit` tokens with ids above `after`, in the order of ids.
+        """Return at most `limit` tokens of the project with ids above `after`, in the order of ids.
 
-        None as `project`: all tokens.
+        If `project` is None, all tokens are listed, even those without a project.
         """
         ...
 
@@ -70,9 +70,9 @@ class AccessStore(Protocol):
         ...
 
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
-        """Store the next version of a project, if `version` is its present version (0 for a new project).
+        """Store the next version of a project, if `project.version` is the stored version (0: not stored).
 
-        If it is not the present version, return False and change nothing.
+        If it is another version, return False and change nothing.
         """
         ...
 

@@ -51,7 +51,7 @@ class AuditStore(Protocol):
         ...
 
     async def delete_events(self, before: datetime, limit: int, *, term: Term | None = None) -> int:
-        """Delete at most `limit` events that are older than this time, oldest first. Return their number."""
+        """Delete at most `limit` events that happened before this time, oldest first. Return their number."""
         ...
 
 

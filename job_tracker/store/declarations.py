@@ -12,7 +12,7 @@ DEFAULT_LIMITS: Final = DeclarationLimits()
 class DeclarationStore(Protocol):
     """Stores declarations, which services keep in memory.
 
-    All changes of a store are numbered, including removals. A change names the last number that its writer
+    All changes of a store are numbered, including removals. A change names the latest number that its writer
     has read, and is refused if there was another change since then. So a writer can check its declaration
     against all others, and none of them changes before it is stored.
     """
@@ -20,7 +20,7 @@ class DeclarationStore(Protocol):
     async def declarations_version(self) -> int:
         """Return the number of the last change; 0 before the first change.
 
-        Deletions of projects may be counted, too.
+        The deletion of a project that has declarations is a change, too.
         """
         ...
 

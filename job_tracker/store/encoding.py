@@ -1,7 +1,7 @@
 """Encodes values of jobs and projects as JSON, for stores. For specs, see specs.py.
 
 Fields that have the default of their class are left out. So if a stored job lacks a field, the field always
-has that default. Therefore, defaults never change after a release. This applies to JobSpec, RankStatus,
+has that default. Therefore, defaults must never change after a release. This applies to JobSpec, RankStatus,
 Allocation, Ending, Move, Progress, Artifact and ProjectLimits, and to the classes of their fields.
 If new jobs need a value other than the default, admission sets it, or a new field is added.
 """

@@ -32,7 +32,7 @@ class RequestKey:
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """A filter for jobs. An empty value matches all jobs, except for `projects`."""
+    """A filter for jobs. A field that has its default value matches all jobs."""
 
     states: frozenset[JobState] = frozenset()
     name_prefix: str = ""
@@ -67,7 +67,7 @@ def moved(at: datetime | None, by: timedelta) -> datetime | None:
 
 
 LARGEST_LIST = 2 << 20
-"""The stored size in bytes at which a list is cut. In memory, jobs take up to 20 times as much."""
+"""The stored size in bytes at which a list is cut. In memory, jobs are up to 20 times as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class JobReader(Protocol):
         ...
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
-        """From now on, follow the changes of the job with this id; None: the changes of all jobs.
+        """Follow the changes of the job with this id within the context; None: the changes of all jobs.
 
         A change is a hint to read the job again. Several changes of a job may arrive as one.
         """
@@ -116,9 +116,9 @@ class JobStore(JobReader, Protocol):
         another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` is not
         stored.
 
-        Raises QueueFull if `max_queued` jobs are queued in all, `max_queued_in_project` jobs of the project,
-        `max_queued_of_caller` jobs of the caller, or `max_queued_in_queue` jobs of the queue. None: no such
-        limit. If the job is new, `event` is stored in the same transaction, with the job as its target.
+        Raises QueueFull if one of the limits on the number of queued jobs is reached: `max_queued` limits all
+        jobs, and the other limits the jobs of the project, of the caller and of the queue. None: no limit. If
+        the job is new, `event` is stored in the same transaction, with the job as its target.
         """
         ...
 

@@ -19,11 +19,12 @@ class LeaseStore(Protocol):
     """Gives the lease to one replica at a time."""
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
-        """Win the lease if it is free, or renew it if `term` is still the last term.
+        """Win the lease if it is free; with a `term`, renew the lease of this term instead.
 
         Returns the new term, or `term` itself after a renewal. Returns None if another replica holds the
-        lease, or has won it since `term`. A term whose lease has expired may still write and be renewed until
-        another replica wins the lease. `holder` is the replica's name, for people.
+        lease, or if `term` was resigned or a later term has been won. A term whose lease has expired may
+        still write and be renewed until another replica wins the lease. `holder` is the replica's name, which
+        is only shown to people.
         """
         ...
 
@@ -32,5 +33,5 @@ class LeaseStore(Protocol):
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """From now on, yield an item whenever the lease may have become free before its expiry."""
+        """Yield an item, within the context, whenever the lease may have become free before its expiry."""
         ...

@@ -1,4 +1,4 @@
-"""The protocol for the queue, live jobs, due jobs and counts."""
+"""The protocol for the queue, live jobs, due jobs and numbers of jobs."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Tally:
 
 
 class QueueView(Protocol):
-    """Reads the queue, the live jobs, the due jobs, and counts."""
+    """Reads the queue, live jobs, due jobs and numbers of jobs."""
 
     async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
         """Return the first `limit` queued jobs with ids above `after`, in the order of submission."""

@@ -1,4 +1,4 @@
-"""Wakes the watchers of queued jobs when the queue moves, since their positions may have changed.
+"""Wakes the watchers of queued jobs when the queue moves, since the positions of the jobs may have changed.
 
 With every store, each replica sees the changes of all jobs, and so can detect when the queue moves.
 Therefore, watchers need not poll, and an unchanged queue costs nothing.
@@ -16,9 +16,9 @@ _PARTS = 20
 
 
 class QueueMoves:
-    """When jobs have left the queue or returned to it, wakes the watchers of all jobs behind the first one.
+    """Wakes the watchers of all jobs behind a job that has left the queue or returned to it.
 
-    The watchers are woken at most once a second, spread over that second.
+    Each watcher is woken at most once a second. The wake-ups are spread over that second.
     """
 
     def __init__(self, store: JobReader) -> None:
@@ -30,10 +30,10 @@ class QueueMoves:
         changes move the queue only if they return to it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """From now on, until `leave` is called, put the queued job into the watcher's `changes` whenever a
-        job before it has left the queue or returned to it.
+        """Put the queued job into `changes` whenever a job before it leaves the queue or returns to it.
 
-        The first call with these `changes` puts the job at once, since the queue may have moved before.
+        `changes` is the watcher's own subscription, and `leave` ends the watch. The first call with these
+        `changes` puts the job at once, since the queue may have moved already.
         """
         if changes not in self._watched:
             if not self._watched:
@@ -44,7 +44,7 @@ class QueueMoves:
             changes.put(job_id, JobState.QUEUED)
 
     def leave(self, changes: Changes) -> None:
-        """Stop putting jobs into these `changes`. May be called at any time."""
+        """Stop putting jobs into these `changes`. Does nothing if they are not watched."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
             self._live.clear()

@@ -36,7 +36,7 @@ class ReportKeyStore(Protocol):
     async def remove_report_key(
         self, key_id: int, at: datetime, *, event: AuditEvent | None = None
     ) -> ReportKey | None:
-        """Refuse reports with the tokens of a replaced key from now on, and return the key.
+        """Mark a replaced key as removed, and return it. Reports with its tokens are refused from then on.
 
         The call may be repeated. The key is deleted once no live attempt may use it. Until then, the
         processes of such an attempt need it to recognise each other. Return None if this is the current key,

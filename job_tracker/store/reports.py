@@ -12,8 +12,10 @@ class ReportStore(Protocol):
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
         """Store reports, and return for each report whether it was accepted.
 
-        A report is refused if its attempt is not the job's current attempt, or had ended before the report
-        came. Progress replaces earlier progress. Points are added to their series; a series that would exceed
+        A report is refused if its attempt is not the job's current attempt, if the job waits for its next
+        attempt, or if the job had ended before the report came.
+
+        Progress replaces earlier progress. Points are added to their series; a series that would exceed
         MAX_POINTS points is thinned. An artifact replaces an artifact of the same name. A job has at most
         MAX_SERIES series and MAX_ARTIFACTS artifacts; further ones are dropped. The write need not be
         durable.

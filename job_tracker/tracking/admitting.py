@@ -51,8 +51,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
-    While a launch waits for room on this machine, no job is admitted. If the job of this launch ends first,
-    jobs are admitted one at a time, as a test, until a launch finds room.
+    While a launch waits for room on this machine, no job is admitted. If the job of this launch ends while it
+    waits, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Admitting:
 
         `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
         About once a second, `on_waiting` gets queued jobs that have a reservation and a new reason to wait.
-        `settle` makes the tracker work on a job whose attempt is to be stopped.
+        `settle` makes the tracker work on a job whose attempt must be stopped.
         """
         self._store = store
         self._planner = planner
@@ -101,7 +101,7 @@ class Admitting:
         """Whether the cluster's own queue decides when jobs start, as of the last plan."""
         self._lacking = 0
         self._changed: set[int] = set()
-        """Jobs that are to be read again before the next pass."""
+        """The jobs to read again before the next pass."""
         self._reading: set[int] = set()
         self._fresh: dict[int, Job] = {}
         """Some of the jobs that were read for this pass.
@@ -164,7 +164,7 @@ class Admitting:
             job = await self._find(job_id)
             if job is not None and job.state is JobState.QUEUED:
                 observe(job, reason.value, SENTENCES[reason])
-            self._announced[job_id] = reason  # not before the store has answered
+            self._announced[job_id] = reason  # only now: if `_find` fails, the next call tries this job again
 
     async def verify(self) -> None:
         """Read the whole queue again soon if the board differs from the stored queue.
@@ -209,9 +209,9 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """Note the claim of the waiting job for which an attempt was stopped.
+        """Store the claim of the waiting job for which an attempt was stopped.
 
-        This comes before the end of the attempt is written.
+        Call this before the end of the attempt is written.
         """
         stop = before.ending.preemption if before.ending is not None else None
         if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:

@@ -51,11 +51,12 @@ class Cleaner:
 
     async def prune(self) -> None:
         """Delete jobs that ended long ago. Then remove their groups and logs, and those of jobs that users
-        deleted. At last, delete old audit events.
+        deleted. Finally, delete old audit events.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
-            # Even after its lease has expired, a leader could write until another replica gets the lease.
+            # The store itself accepts writes of this term until another replica gets the lease, even if the
+            # lease has expired.
             self._tenure.check()
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)

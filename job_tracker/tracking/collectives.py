@@ -16,8 +16,8 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
     """Return the processes for which others wait in collective operations, each with a text about it.
 
-    A process that is itself in a collective operation is left out, unless all found processes are. `known`
-    has the last operations of each process that reports them.
+    A process that is itself in a collective operation is left out, unless all processes that were found are
+    in one. `known` has the last operations of each process that reports them.
     """
     found: dict[int, str] = {}
     for group in dict.fromkeys(each.group for several in known.values() for each in several):

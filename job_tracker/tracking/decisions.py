@@ -33,7 +33,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Do nothing until something changes, or this time has passed."""
+    """Do nothing until something changes, or until the time `at_most` has passed; None: there is no limit."""
 
     at_most: timedelta | None = None
 
@@ -55,7 +55,7 @@ def next_step(
 ) -> Step:
     """Return the next step for a job that has not ended.
 
-    `seen` is None if the backend has no such group.
+    `seen` is None if the backend does not have the group of the job's attempt.
 
     `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
     just started derives this from the stored job, and repeats the launch if in doubt. After a complete
@@ -111,7 +111,7 @@ def next_step(
         return Launch()
     if restarts_ranks and (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
-    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it needs no other ranks
+    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # other ranks no longer matter
     if seen.first_failure is not None and not serves:
         if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
@@ -135,9 +135,9 @@ def next_step(
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
 
-    A success counts, even if the program completed all its steps during the notice. A failure after the
-    notice does not count, since it may be a consequence of the notice: a rank may have lost its peers, or a
-    save may have failed.
+    A success of the master counts. So does an exit with code 0 after a stop, if all steps are done. A failure
+    after the notice does not count, since it may be a consequence of the notice: a rank may have lost its
+    peers, or a save may have failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
@@ -181,8 +181,8 @@ def _failed_before(seen: Observation, notice: float) -> bool:
 def divergence(job: Job) -> Diagnosis | None:
     """Return the diagnosis if the job's attempt has reported a number that its policy forbids, else None.
 
-    The diagnosis depends on the stored job alone. So the same diagnosis is made again after a crash, and
-    repeated reports do not change it.
+    The diagnosis depends on the stored job alone. So the same diagnosis is made again after a crash of the
+    service, and repeated reports do not change it.
     """
     reported = job.progress.nonfinite if job.progress else ()
     first = next((each for each in reported if job.spec.numbers.forbids(each.metric)), None)
@@ -219,9 +219,9 @@ def _may_restart(job: Job) -> bool:
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
-    """Return the time to wait before a crash counts as the root cause; None: the crash counts at once.
+    """Return the time to wait before a crash counts as the root cause; None: do not wait.
 
-    The rank may have crashed because it lost a peer whose end is observed later.
+    The wait is needed because the rank may have crashed after the loss of a peer whose end is observed later.
     """
     failure, failed_at = seen.first_failure, seen.failed_at
     if failure is None or failure.category is not Category.CRASHED or seen.has_ended or failed_at is None:

@@ -18,7 +18,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 
 _SECONDS = 10.0
-"""The seconds after which the inspection of all ranks is given up. Each inspector ends after 8 s."""
+"""The seconds after which inspections that are not done are cancelled. An inspector runs for at most 8 s."""
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
 _LONGEST_WORDS = 300
@@ -30,7 +30,7 @@ Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[
 
 
 def inspect_by(access: RankAccess) -> Inspect:
-    """Return an Inspect that runs the inspector where each rank runs, for many ranks at once."""
+    """Return a function that runs the inspector for several ranks at once, where each rank runs."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
         turns = asyncio.Semaphore(_AT_ONCE)

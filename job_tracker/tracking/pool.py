@@ -1,4 +1,4 @@
-"""The present flavors.
+"""The flavors with their present capacity.
 
 A flavor that follows the machines of the engine has the capacity of these machines.
 """

@@ -17,7 +17,10 @@ class Sightings:
     def __init__(
         self, backend: Backend, on_change: Callable[[int], None], on_end: Callable[[], None]
     ) -> None:
-        """Call `on_change` with the id of a job whose group has changed, and `on_end` when a watch ends."""
+        """Call `on_change` with the id of a job whose group has changed.
+
+        `on_end` is called when a watch ends or fails, but not when `look` replaces the watch.
+        """
         self._backend = backend
         self._on_change = on_change
         self._on_end = on_end

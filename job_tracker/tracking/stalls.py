@@ -192,7 +192,7 @@ def _late(watched: Watched) -> Mapping[int, str]:
 
 
 def main_thread(stacks: str) -> str:
-    """Return the calls of the first thread in these stacks."""
+    """Return the calls of the main thread, which is the first thread in these stacks."""
     calls: list[str] = []
     for line in stacks.splitlines():
         if line.startswith("Thread ") and calls:

@@ -269,8 +269,8 @@ class Tracker:
         if found is None:
             return self._options.repair_period
         now = self._clock()
-        # If the clock was set back, backoffs would end too late. Before the first look, it may have been set
-        # back while the service was down.
+        # If the clock was set back, backoffs would end too late. It may have been set back while the service
+        # was down, so the first look always queues the backoffs.
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
@@ -398,7 +398,7 @@ class Tracker:
         if ending.state is JobState.SUCCEEDED:
             if self._models is not None and job.group not in self._has_model:
                 self._has_model[job.group] = await self._models.has_any(job)
-            # The last reports were written during the stop.
+            # The last reports were written during the stop, and may show that the training diverged.
             diverged = divergence(await self._store.get(job.id))
             ending = job.failure(diverged, ending.decided_at) if diverged else ending
         ending = replace(ending, has_model=self._has_model.get(job.group))
@@ -407,7 +407,10 @@ class Tracker:
         return ended
 
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
-        """Return whether the job has no stray groups. Begin to stop the stray groups that it has."""
+        """Begin to stop the stray groups of the job, and return whether none of them is left.
+
+        Every group is a stray, except for the group of a live job's current attempt.
+        """
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):

@@ -43,8 +43,8 @@ _SHOWN_A_SECOND = 20  # processes of an attempt, so a large group is written les
 class ProgressWatch:
     """Watches attempts for the tracker, which alone stops groups.
 
-    What the watch has observed is dropped at the end of the tracker's term. The next tracker learns from new
-    reports, so that no attempt is stopped because of old observations.
+    All observations are dropped at the end of the tracker's term. The next tracker learns from new reports,
+    so that no attempt is stopped because of old observations.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
-            signs.slowness = factor or signs.slowness  # the last one, while there is no new one
+            signs.slowness = factor or signs.slowness  # without a new factor, the previous one stays
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(

@@ -15,7 +15,7 @@ _PIECE = 256 * 1024
 
 
 def check(manifest: Manifest) -> None:
-    """Raise InvalidField unless the manifest is of a tree of changes."""
+    """Raise InvalidField unless the manifest belongs to a tree of changes."""
     if [file.path for file in manifest.files] != [FILE] or manifest.files[0].size > MOST_BYTES:
         raise InvalidField(
             "program.changes.tree",

@@ -36,9 +36,10 @@ class TreeContents:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def of(self, file: File) -> Iterator[bytes]:
-        """Yield the content of a file in pieces. Raises TreeDamaged, at the latest after the last piece.
+        """Yield the content of a file in pieces.
 
-        If the stored content was changed but has the right size, it is removed, so that the next upload sends
+        Raises TreeDamaged, at the latest after the last piece, if the content is missing or was changed. If
+        the stored content was changed but has the right size, it is removed, so that the next upload sends
         it again. Content of a wrong size counts as missing anyway.
         """
         digest = hashlib.sha256()
@@ -70,7 +71,7 @@ def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) ->
     `shared` are empty folders beside `folder`, in which each user may create files and remove its own.
     Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only. An
     engine unpacks the archive as root, before the user of the program is known. Only the program can access
-    the files there, so the modes need not protect them.
+    the unpacked files, so the modes need not protect them.
     """
     made = set()
     for file in contents.manifest.files:

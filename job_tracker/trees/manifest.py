@@ -34,10 +34,10 @@ _LINE = re.compile(rb"(644|755) (0|[1-9][0-9]{0,14}) ([0-9a-f]{64}) (.+)")
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """The largest tree."""
+    """The limits on the size of a tree."""
 
     max_bytes: int = 1 << 30
-    """Bytes of all files."""
+    """The largest number of bytes of all files together."""
     max_files: int = 10_000
 
     @property
@@ -54,10 +54,10 @@ class File:
     """A file of a tree."""
 
     path: str
-    """Relative, with `/` between names."""
+    """The relative path, with `/` between names."""
     is_executable: bool
     size: int
-    """Bytes."""
+    """The number of bytes."""
     sha256: str
     """64 hexadecimal digits."""
 

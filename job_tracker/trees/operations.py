@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _AT_ONCE, _OF_ONE_CALLER = 8, 6
 _READ_AHEAD = 8
-"""The number of messages that wait while earlier messages are written."""
+"""The largest number of messages that wait while earlier messages are written."""
 _PATIENCE_SECONDS = 60.0
 _MOST_SECONDS = 600.0
 _SHARE_SECONDS = 10.0
@@ -79,8 +79,9 @@ class Programs:
         """`refusal` is the reason why the service runs no uploaded programs.
 
         Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. For each upload that waits for its turn, one that has taken `share_seconds` ends, the
-        oldest first. `note` gets an event for each denial.
+        `most_seconds`. For each waiting upload, FairTurns.wanted names a caller that has to give up a turn:
+        the oldest upload of this caller ends once it has lasted `share_seconds`. `note` gets an event for
+        each denial.
         """
         self._store = store
         self._refusal = refusal

@@ -1,6 +1,6 @@
 """Trees on disk, by project: a project cannot learn which files another project has.
 
-PROJECT/trees/<tree>             the manifest; its time is that of its last use
+PROJECT/trees/<tree>             the manifest; its modification time is the time of its last use
 PROJECT/blobs/<SHA-256>          the content of a file, complete and synced to disk
 PROJECT/incoming/<SHA-256>       the bytes of a file that have been uploaded so far; see uploads.py
 PROJECT/lock                     held exclusively while unused trees are removed, otherwise shared
@@ -73,7 +73,7 @@ class TreeStore:
     def __init__(
         self, root: Path, limits: TreeLimits | None = None, *, max_stored_bytes: int = 20 << 30
     ) -> None:
-        """`max_stored_bytes` bounds the contents and manifests of each project."""
+        """`max_stored_bytes` bounds the total size of the contents and manifests of each project."""
         self.limits = limits or TreeLimits()
         self._root = root
         self._max_stored = max_stored_bytes
@@ -117,8 +117,8 @@ class ProjectTrees:
     def put(self, tree: str, text: bytes) -> TreeStatus:
         """Store the manifest of a tree, and return which contents are missing. May be repeated.
 
-        Raises InvalidField if the manifest is not allowed or is of another tree, and LimitExceeded if there
-        is no room for the missing contents.
+        Raises InvalidField if the manifest is not allowed or belongs to another tree, and LimitExceeded if
+        there is no room for the missing contents.
         """
         manifest = parsed(text, self._limits)
         if manifest.tree != tree:
@@ -149,7 +149,7 @@ class ProjectTrees:
     def manifest(self, tree: str) -> Manifest:
         """Read a manifest. Raises UnknownReference if it is not stored.
 
-        If it was changed, it is removed, so that it can be sent again. Raises TreeDamaged then.
+        If the stored manifest was changed, remove it, so that it can be sent again, and raise TreeDamaged.
         """
         try:
             with self._access():
@@ -187,7 +187,7 @@ class ProjectTrees:
 
     @contextmanager
     def reading(self, tree: str) -> Iterator[TreeContents]:
-        """Open a tree to read its files. Raises TreeDamaged if its manifest is gone."""
+        """Open a tree to read its files. Raises TreeDamaged if its manifest is missing or was changed."""
         try:
             manifest = self.manifest(tree)
             blobs = self.blobs.open_folder()
@@ -223,7 +223,7 @@ class ProjectTrees:
             return [name for name, used_at in self._uses() if used_at < before]
 
     def touch(self, trees: Iterable[str]) -> None:
-        """Count this call as a use of those of the trees that are stored."""
+        """Count this call as a use of each of these trees that is stored."""
         with self._access(), self._locked():
             for tree in trees:
                 self._touch(tree)
@@ -357,7 +357,7 @@ class ProjectTrees:
 def explained_faults(path: Path) -> Iterator[None]:
     """Turn the error of a full disk into LimitExceeded, and other OSErrors into StorageUnavailable.
 
-    A FileNotFoundError stays as it is. `path` is named in the message.
+    A FileNotFoundError stays as it is. The message of LimitExceeded names `path`.
     """
     try:
         yield

@@ -26,7 +26,7 @@ from job_tracker.trees.store import ProjectTrees, TreeStatus, explained_faults
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = 1 << 20
 _WAITING = 64
-"""The number of complete contents that are synced while the next contents are written."""
+"""The largest number of complete contents that are synced while the next contents are written."""
 _SYNCS = 8
 """The number of threads that sync."""
 
@@ -42,7 +42,7 @@ class _Incoming:
     position: int
     digest: Any
     sync: "Future[None] | None" = None
-    """The sync to disk of a complete content."""
+    """The sync of the file to disk; None until the content is complete."""
 
 
 class Upload:
@@ -77,8 +77,9 @@ class Upload:
     def write(self, sha256: str, offset: int, content: bytes) -> None:
         """Add a piece. Pieces of contents that are already stored are dropped.
 
-        Raises InvalidField if a piece does not belong to the tree or does not follow the piece before it, or
-        if the complete content has another SHA-256. Raises LimitExceeded if the disk is full.
+        Raises InvalidField if a piece does not belong to the tree, begins after the bytes that have arrived,
+        or ends beyond the size of the file, or if the complete content has another SHA-256. Raises
+        LimitExceeded if the disk is full.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -165,7 +166,7 @@ class Upload:
         return os.open(name, _FLAGS | os.O_EXCL, 0o600, dir_fd=self._incoming)
 
     def _own(self, file: int, name: str) -> bool:
-        """Lock the file.
+        """Lock the file, and return True.
 
         Return False if another upload has locked it, or has moved or removed it in the meantime.
         """
@@ -231,7 +232,7 @@ class Upload:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Explain faults of the disk in the block.
+        """Turn faults of the disk in the block into LimitExceeded or StorageUnavailable.
 
         If the disk is full, the contents of this upload that are not in `blobs` yet are removed.
         """

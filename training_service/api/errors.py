@@ -1,6 +1,7 @@
 """Maps errors of the domain to status codes and messages.
 
-Besides these, clients get only the request id, and for some errors when to try again (retry_info.py).
+Besides the code and the message, clients get only the request id, and for some errors the time after which to
+try again (retry_info.py).
 """
 
 import grpc

@@ -41,7 +41,7 @@ large gets a clear error."""
 # larger, clients get neither the message nor the code.
 _LONGEST_MESSAGE = 2048
 _LONGEST_NAME = 100
-# The number of log lines about one caller's refused calls: per second, and in a burst.
+# The number of log lines about one caller's calls beyond its rate: per second, and in a burst.
 _REFUSALS_LOGGED, _REFUSALS_AT_ONCE = 0.1, 5
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class CallInterceptor:
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
         if not method.startswith(_SERVICE):
             return handler
-        # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
+        # Our wrappers parse requests, since gRPC would not answer malformed bytes with INVALID_ARGUMENT.
         parse = handler.request_deserializer if _is_known(_name_of(method)) else _denied(method)
         assert parse is not None
         if handler.unary_stream is not None:
@@ -109,7 +109,7 @@ class CallInterceptor:
 
     @asynccontextmanager
     async def _identified(self, call: Call) -> AsyncIterator[None]:
-        """Raise NotAllowed within the context when the client's certificate expires, which ends a stream."""
+        """Cancel the block and raise NotAllowed when the client's certificate expires, to end a stream."""
         if call.identity is None:
             yield
             return
@@ -148,8 +148,8 @@ class CallInterceptor:
                 call = await self._call_of(supervision, context, metadata)
                 message = await behaviour(_parsed(parse, data), call)
                 supervision.code = grpc.StatusCode.OK
-                # To send the id takes a tenth of the time of an empty call. A successful read has no line in
-                # the log.
+                # Sending the id takes a tenth of the time of an empty call. The id of a successful read is
+                # useless, because the log has no line about the call.
                 if changes or supervision.has_own_id:
                     supervision.return_id()
                 return message
@@ -269,7 +269,7 @@ class _Supervision:
         """Keep the status code and the message for an error of the handler."""
         self.code, message = _explain(error, self._method, self._identity)
         self._message = _clipped(without_secrets(message))
-        if isinstance(error, LimitExceeded):  # the error itself would keep this frame alive
+        if isinstance(error, LimitExceeded):  # the error is not kept: it would keep this frame alive
             self.limit, self._retry_after = error.limit, error.retry_after
             self.is_beyond_rate = isinstance(error, RateExceeded)
 
@@ -336,8 +336,8 @@ def _denied(method: str) -> Callable[[bytes], NoReturn]:
 
 
 def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Return a serializer that uses `serialize`, but returns messages that a handler has serialized as they
-    are.
+    """Return a serializer that uses `serialize`, and that returns bytes unchanged: a handler has already
+    serialized them.
     """
     return lambda message: message if isinstance(message, bytes) else serialize(message)
 

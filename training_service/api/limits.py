@@ -9,7 +9,10 @@ from job_tracker.domain.errors import RateExceeded
 
 
 class CallLimits:
-    """Counts the calls of each caller, and refuses calls beyond the limits. Each call is checked here."""
+    """Counts the calls of each caller, and refuses calls beyond the limits.
+
+    Every call is checked here, so this code must be fast.
+    """
 
     def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
         """A kind of call without a rate has no limit."""

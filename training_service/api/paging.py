@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Message)
 
 
 def page_size(size: int) -> int:
-    """Return the size of the page that a request asks for; the default for 0. Raises InvalidField."""
+    """Return the size of the page that a request asks for; if that is 0, the default. Raises InvalidField."""
     if not 0 <= size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     return size or _DEFAULT_PAGE
@@ -26,9 +26,9 @@ def page_size(size: int) -> int:
 def page_of(
     entries: Iterable[T], name_of: Callable[[T], str], request: Any, converted: Callable[[T], M]
 ) -> tuple[list[M], str]:
-    """Return the messages of a page, and the token of the next page. On the last page, the token is empty.
+    """Return the messages of a page, and the token of the next page; "" if there is no next page.
 
-    Otherwise, it is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
+    The token is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
     `page_token`. Raises InvalidField.
     """
     limit, size = page_size(request.page_size), 0

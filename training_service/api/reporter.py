@@ -28,7 +28,7 @@ from training_service.auth.authenticator import refusal_of
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
-_FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS = 16, 4, 600.0  # a fetch in progress has up to 3 MiB in memory
+_FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS = 16, 4, 600.0  # a running fetch takes up to 3 MiB of memory
 _REPORTS_A_SECOND = 500  # the most that one replica takes; the more reporters, the longer each pauses
 
 
@@ -92,10 +92,10 @@ class ReporterServicer(TrainingReporterServicer):
                     yield pb.FetchProgramResponse(content=piece)
 
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
-        """Return the attempt to which the call's token belongs, and count a call of this process of the
-        attempt.
+        """Return the attempt to which the call's token belongs, and count the call for this process.
 
-        Raises NotAllowed, RateExceeded and StoreUnavailable.
+        If the attempt has no such process, the call counts for process 0. Raises NotAllowed, RateExceeded and
+        StoreUnavailable.
         """
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
@@ -115,7 +115,7 @@ def _rank_report(message: pb.RankProgress) -> RankReport:
 
 
 def report_of(message: pb.ReportRequest) -> Report:
-    """Return the report with the valid values of a message; it leaves out invalid values."""
+    """Return the report with the valid values of a message, and with the problems of the invalid ones."""
     reader = ReportReader(datetime.now(UTC))
     reader.counts({name: getattr(message, name) for name in COUNTS if message.HasField(name)})  # type: ignore[arg-type]
     for metric in message.metrics:

@@ -25,14 +25,16 @@ T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata key of callers that know the status `cancelled`. Its value does not matter."""
-# Concurrent lists: a page may take 40 MB while it is built, and 2 MB while it is sent.
+# The most lists that are built at a time, that are sent at a time, and that are sent to one caller. A page
+# may take 40 MB while it is built, and 2 MB while it is sent.
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
-# Bytes. A smaller message needs no place: it takes less memory than the call itself.
+# In bytes. A smaller message needs no place, because it takes less memory than the call itself.
 _LARGE = 8 * 1024
-# While they are sent, the status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a
-# file 1 MB.
+# The most large messages of each kind that are sent at a time, in all and to one caller. While it is sent,
+# the status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a file 1 MB.
 _SENT, _OF_ONE = 64, 48
-# The metrics of a job take 50 MB at most until they have been read.
+# The same for calls that send metrics. Until the client has read them, the metrics of a job take at most
+# 50 MB.
 _METRICS_SENT, _METRICS_OF_ONE = 4, 3
 _SEND_SECONDS = 20.0
 

@@ -36,9 +36,10 @@ class Authenticator(Protocol):
     """Identifies callers."""
 
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
-        """Return the caller, and the identity of its client certificate if the certificate identified the
-        caller. Raises StoreUnavailable, RateExceeded, and NotAllowed with a message that quotes no unverified
-        values from the caller.
+        """Return the caller, and the identity of its client certificate.
+
+        The identity is None if the caller was identified without a certificate. Raises StoreUnavailable,
+        RateExceeded, and NotAllowed with a message that quotes no unverified values from the caller.
         """
         ...
 

@@ -53,9 +53,9 @@ class Live(Generic[T]):
         self.problem: str | None = None
         """The reason why the current files cannot be used.
 
-        None: they are in use, or were unusable at only one check so far.
+        None: they are in use, or so far only one check has found them unusable.
         """
-        # The state is read before the content, so that the next check finds a change in between.
+        # The state is read before the content, so that the next check finds a change between the two.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None
         """The state of the files when they could not be used; None if they could."""
@@ -119,4 +119,4 @@ def is_special(path: Path) -> bool:
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
-        return False  # the path does not exist, or reading it will raise the reason
+        return False  # the path does not exist, or reading it will raise an error with the reason

@@ -28,5 +28,5 @@ def write_operator_token(folder: Path, address: str) -> bytes:
 
 
 def remove_operator_token(folder: Path) -> None:
-    """Remove the file that an earlier start may have left, since callers need no token now."""
+    """Remove the file that an earlier start of the service may have written: callers now need no token."""
     (folder / FILE_NAME).unlink(missing_ok=True)

@@ -110,7 +110,7 @@ class Access:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limit. If `max_queued` is 0, it has no limit of its own.
+        """Declare a project, or replace its limit. If `max_queued` is 0, the project has no limit of its own.
 
         Raises FailedPrecondition if a file of the service declares the project.
         """
@@ -180,7 +180,7 @@ class Access:
 
         Without a project, yield the events of all projects, which only operators may list. `caller` selects
         the events of the caller with this name. `since` (inclusive) and `until` (exclusive) bound the time of
-        the events; they need a time zone.
+        the events; a time without a time zone counts as UTC.
         """
         request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
         if since is not None:

@@ -41,7 +41,7 @@ class AsyncTrainingClient(AsyncJobReader):
     Create it in the event loop that uses it. Cancelling a task ends the task's call, not the job.
 
     `address` is HOST:PORT. For several replicas, give IP:PORT of each, separated by commas. The default is
-    the environment variable TRAINING_SERVICE_ADDRESS, the address in client.toml (see below), or
+    the environment variable TRAINING_SERVICE_ADDRESS, else the address in client.toml (see below), else
     127.0.0.1:51001. `timeout` is the longest time of one call in seconds, including its retries. It does not
     bound uploads, nor the streams of `watch`, `logs`, `fetch` and `changes`. `patience` is the time, in
     seconds, for which `watch`, `wait` and `logs` try to connect again after the service went away. `project`
@@ -56,16 +56,16 @@ class AsyncTrainingClient(AsyncJobReader):
     docs/security.md). The files are read once, so create a new client before the caller's certificate
     expires.
 
-    `token`, or the first line of the file `token_file`, proves who is calling. Their defaults are the
-    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl
-    login` stored, and the operator's token of a service on this machine. Files and variables are read again
-    for each call. A token is sent only over TLS, or to this machine. The attribute `access` has the
-    operations on tokens, projects, report keys and audit events, and `catalog` those on algorithms, datasets
-    and queues.
+    `token`, or the first line of the file `token_file`, proves who is calling. Without both, the client uses
+    the first of these that exists: the environment variables TRAINING_SERVICE_TOKEN and
+    TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl login` stored, and the operator's token of a service
+    on this machine. Files and variables are read again for each call. A token is sent only over TLS, or to
+    this machine. The attribute `access` has the operations on tokens, projects, report keys and audit events,
+    and `catalog` those on algorithms, datasets and queues.
 
     If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
-    A call that a limit refuses is repeated no earlier than the service asks for, within `timeout`, or within
-    `patience` for streams.
+    A call that a limit refuses is repeated within `timeout`, no earlier than the service asks for. Streams
+    that `timeout` does not bound are repeated within `patience`.
 
     Every method may raise TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.
@@ -127,9 +127,9 @@ class AsyncTrainingClient(AsyncJobReader):
         after which failures the job gets another attempt, how many, and with which pauses. `deadlines` bound
         the time for waiting, starting, running and making progress. `number_policy` says whether an attempt
         fails when it reports NaN or infinity. `tags` are words by which `list` finds the job. `queue` is the
-        queue in which the job waits, and `priority` is its class of priority. `expected` is the expected run
-        time of an attempt, and `flavor` the kind of machine on which the job runs. Omitted options get the
-        service's defaults.
+        queue in which the job waits, and `priority` is the name of a priority class, or a number. `expected`
+        is the expected run time of an attempt, and `flavor` the kind of machine on which the job runs.
+        Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one. So if this call is retried, it still queues
         only one job. To repeat the call yourself after Unavailable or DeadlineExceeded, give your own key (at
@@ -198,12 +198,12 @@ class AsyncTrainingClient(AsyncJobReader):
         without a shell; `environment` has variables for the command. `requirements` is a file of the folder
         with the packages that the command needs, such as "requirements.txt"; `python_environment` is the name
         of an environment that the operator has configured; `image` is the image to run in: one of the images
-        that the operator allows on Docker or Kubernetes. `framework` sets up the group, by default "pytorch".
-        `tree` is the name of files that were uploaded before; these are used instead of the files of
-        `folder`. `version` is recorded with the job. By default, the commit of the uploaded folder is
-        recorded, and with it the changes of tracked files since the commit. `on_progress` is called with the
-        number of bytes sent so far, and the number of bytes to send in all. The other options are those of
-        `submit`.
+        that the operator allows on Docker or Kubernetes. `framework` is the name of the framework that sets
+        up the group, by default "pytorch". `tree` is the name of files that were uploaded before; these are
+        used instead of the files of `folder`. `version` is recorded with the job. By default, the commit of
+        the uploaded folder is recorded, and with it the changes of tracked files since the commit.
+        `on_progress` is called with the number of bytes sent so far, and the number of bytes to send in all.
+        The other options are those of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
@@ -272,7 +272,7 @@ class AsyncTrainingClient(AsyncJobReader):
         The new job is in the client's project; if the client has none, in the project of job `job_id`.
 
         `parameters` are the parameters that get another value. Options that are None change nothing. Values
-        that the other job had by default stay as they were, even if the defaults have changed. `command`
+        that job `job_id` got by default stay as they were, even if the defaults have changed. `command`
         replaces the command of an uploaded program, and `environment` has the program's variables that get
         another value. `deadlines` has the deadlines that get another value. For `request_key` see `submit`.
 

@@ -22,7 +22,7 @@ KEY_VARIABLE = "TRAINING_SERVICE_KEY"
 SERVER_NAME_VARIABLE = "TRAINING_SERVICE_SERVER_NAME"
 PROJECT_VARIABLE = "TRAINING_PROJECT"
 DEFAULT_ADDRESS = "127.0.0.1:51001"
-"""Where a service listens by default. Its operator's token is sent only there; see credentials.py."""
+"""The address at which a service listens by default."""
 SYSTEM_ROOTS = "system"
 """The value of `ca` for the authorities that gRPC trusts by itself."""
 

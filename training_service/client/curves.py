@@ -30,7 +30,9 @@ class Curve:
     steps: Sequence[int]
     values: Sequence[float]
     slow: Sequence[tuple[int, Slow]] = ()
-    """The slow ranks, each after an index into `steps`: the first point after the rank became slow."""
+    """Pairs of an index into `steps` and a slow rank. The index is that of the first point after the rank
+    became slow; if there is none, of the last point.
+    """
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:

@@ -199,7 +199,7 @@ class JobReader:
     def metrics(self, job_id: int, names: Iterable[str] = ()) -> Iterator[MetricSeries]:
         """Yield the job's metrics over time, ordered by name. No `names` means all metrics.
 
-        A long series is thinned to 512 to 1024 points. Raises NotFound if there is no such job.
+        A long series is thinned to between 512 and 1024 points. Raises NotFound if there is no such job.
         """
         request = requests.metrics(job_id, names)
         with closing(

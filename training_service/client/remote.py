@@ -40,8 +40,8 @@ class Remote(Generic[P, R]):
         """Upload the folder, queue a job that calls the function with these arguments; return the job's id.
 
         Raises InvalidRequest if the function is not defined at the top of a module that can be imported, if
-        the arguments do not fit the function or would change as JSON, or if this is called in the job.
-        Raises the errors of `TrainingClient.run`, too.
+        the folder does not contain this module, if the arguments do not fit the function or would change as
+        JSON, or if this is called in the job. Raises the errors of `TrainingClient.run`, too.
         """
         main = getattr(sys.modules["__main__"], "__file__", None) or ""
         if Path(main).name == RUNNER:
@@ -88,7 +88,8 @@ def remote(
         train.submit(lr=0.1)
 
     `folder` is uploaded; by default, it is the folder from which the function's module is imported. The
-    options are those of `TrainingClient.run`. Without options, `@remote` is enough.
+    options are those of `TrainingClient.run`. Without options, `@remote` is enough. Raises InvalidRequest for
+    an unknown option.
     """
     known = inspect.signature(TrainingClient.run).parameters.keys() - {"self", "command", "folder"}
     if unknown := sorted(options.keys() - known):

@@ -49,10 +49,10 @@ R = TypeVar("R")
 
 
 def _validated(build: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that builds a message: it raises InvalidRequest for values that protobuf cannot
-    encode.
+    """Decorate a function that builds a message, so that it raises InvalidRequest for values that protobuf
+    cannot encode.
 
-    Such values are, for example, job ids of more than 32 bits, and strings with lone surrogates.
+    Such values are, for example, job ids above 2^31 - 1, and strings with lone surrogates.
     """
 
     @wraps(build)
@@ -77,7 +77,7 @@ def encoded(build: Callable[[], R]) -> R:
 def in_project(project: str) -> Metadata:
     """Return the metadata that names the project of new jobs and of lists.
 
-    It is empty for "", the caller's default.
+    If `project` is "", which stands for the caller's default project, the metadata is empty.
     """
     if not project.isascii() or not project.isprintable():
         raise ValueError(f"project: {project!r} is not allowed: use lower-case letters, digits and -")
@@ -205,7 +205,7 @@ def changed(
     if environment:
         result.program.environment.update({key: as_text(value) for key, value in environment.items()})
     for field, deadline in deadlines.ListFields() if deadlines else ():
-        getattr(result.deadlines, field.name).CopyFrom(deadline)  # merged, a deadline of 0 would be lost
+        getattr(result.deadlines, field.name).CopyFrom(deadline)  # MergeFrom would lose a deadline of 0
     result.request_key = request_key or new_request_key()
     return result
 

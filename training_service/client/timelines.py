@@ -168,7 +168,7 @@ class Timeline:
         With flushes, it is the whole step. Without flushes, the passes are a piece cut from a training run.
         Near the start and the end of the piece, some ranks have no passes, because their passes at that time
         belong to other steps. So the counted time begins when all ranks have begun their first pass, and ends
-        when the first rank has ended its last pass. If no time is left, the whole piece counts.
+        when the first rank has ended its last pass. If it would end before it begins, the whole piece counts.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)

@@ -22,7 +22,7 @@ from training_service.client.errors import (
     Untrusted,
 )
 
-# Any other code (INTERNAL, UNKNOWN, DATA_LOSS, UNIMPLEMENTED or a new one) is a ServerError.
+# Every other code (INTERNAL, UNKNOWN, DATA_LOSS, UNIMPLEMENTED or a new one) is a ServerError.
 _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -113,7 +113,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
 
 def _retry_after(failure: _Failure) -> float | None:
     """Return the seconds in the google.rpc.RetryInfo of an error; None if it is missing or malformed."""
-    # Imported when it is needed: most programs never need it.
+    # Imported only here, because most programs never need these modules.
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

@@ -1,8 +1,8 @@
 """The state with which a stream continues after a lost connection, for the plain and the asyncio client.
 
-WatchTraining starts with the current status, so a broken watch is simply started again. The new watch may
-miss an intermediate status, as any slow reader may. A repeated status is dropped. GetTrainingLogs is started
-again with the last position that was received.
+WatchTraining starts with the current status, so a broken watch is started again. The new watch may miss an
+intermediate status, like every slow reader. A repeated status is dropped. GetTrainingLogs is started again
+with the last position that was received.
 """
 
 import logging

@@ -5,7 +5,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# From a read of the SQLite store, the fastest call, to the stop of a group, the slowest one.
+# The fastest call is a read of the SQLite store, and the slowest one is the stop of a group.
 _OUTSIDE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 

@@ -19,7 +19,7 @@ _ENDS = [state for state in JobState if state.is_terminal]
 
 
 class JobMetrics:
-    """Counts jobs by their changes of state, and measures the durations of their steps."""
+    """Counts the state changes of jobs, and measures how long jobs wait, launch and run."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wait = Histogram(

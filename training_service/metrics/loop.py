@@ -9,7 +9,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 
 class LoopMetrics:
-    """Measures its event loop twice a second."""
+    """Measures the lag of the running event loop about twice a second."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag = Histogram(

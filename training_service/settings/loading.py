@@ -81,7 +81,10 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _restore_case(values: dict[str, Any], path: list[str]) -> None:
-    """Restore the case of keys of tables (variables, algorithms): only names of settings ignore case."""
+    """Restore the case of keys of tables (variables, algorithms), which pydantic has changed to lower case.
+
+    Only names of settings ignore case.
+    """
     kind: Any = settings_model()
     for part in path:
         key = part.lower()

@@ -1,4 +1,4 @@
-"""Refuses addresses that other machines can reach without protection, unless `server.insecure` is set.
+"""Refuses unprotected addresses that other machines can reach, unless `server.insecure` is set.
 
 Protection means that connections are encrypted, and that callers are identified.
 """
@@ -45,7 +45,7 @@ def is_web_open(settings: Settings) -> bool:
 
 
 def may_send_code(settings: Settings) -> bool:
-    """Return whether callers may send code by default: if all are authenticated, or on this machine."""
+    """Return whether callers may send code by default: if all are identified, or all are on this machine."""
     return is_authenticated(settings) or is_loopback(settings.server.address)
 
 

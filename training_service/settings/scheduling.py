@@ -16,7 +16,7 @@ from job_tracker.scheduling.recipes import MOST_PRIORITY, Capacity, PoolName, Qu
 from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, delegated_pool, pool_of, tree_of
 
 _OF_PLANNER: Final = ("capacity", "flavors", "reservations", "overtake_limit", "usage_half_life")
-"""The settings that have no effect if the cluster's own queue decides when jobs start."""
+"""The settings that are not allowed if the cluster's own queue decides when jobs start."""
 
 
 def _class(name: str) -> str:

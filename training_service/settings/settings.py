@@ -54,14 +54,14 @@ def _installed_backend(name: str) -> str:
 
 
 class Settings(BaseSettings):
-    """All settings, except the settings of backends. `settings_model()` has both."""
+    """All settings, except those of backends. The class that `settings_model()` returns has those, too."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
         env_prefix=ENVIRONMENT_PREFIX,
         env_nested_delimiter="__",
-        # Only for the names of settings: keys of tables, such as names of algorithms, keep their case.
+        # This is only about names of settings: keys of tables, such as names of algorithms, keep their case.
         case_sensitive=False,
     )
 
@@ -121,7 +121,7 @@ class Settings(BaseSettings):
     def _with_shipped_datasets(
         cls, configured: dict[str, Dataset], info: ValidationInfo
     ) -> dict[str, Dataset]:
-        if "storage" not in info.data:  # it was refused
+        if "storage" not in info.data:  # the value of `storage` was refused
             return configured
         return _added(default_datasets(info.data["storage"].root), configured, info)
 
@@ -183,9 +183,10 @@ class Settings(BaseSettings):
         return self
 
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
-        """Raise ValueError unless the algorithm can run on the backend, and its options fit the others.
+        """Raise ValueError unless the algorithm can run on the backend.
 
-        `place` is the text before the names of its fields in the message.
+        Its options must also fit the options for all algorithms. `place` is the text before the names of the
+        algorithm's fields in the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:

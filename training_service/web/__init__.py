@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, rendered by the service. It is one more client of `Jobs`."""
+"""The dashboard: pages for people, rendered by the service. Like the API, it calls `Jobs`."""

@@ -40,7 +40,7 @@ class Lane:
     text: str
     """When the job starts or how long it has run, and how long it will run, in words."""
     at: datetime
-    """The time at which the job began, or is to begin."""
+    """The time at which the job began, or will begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Gantt:
     now: float
     """The place of the present time, in percent of the width."""
     hidden: int
-    """The number of jobs that are left out, since there are too many."""
+    """The number of jobs that are left out because there are too many."""
     without: int
     """The number of waiting jobs that have no reserved start yet."""
 

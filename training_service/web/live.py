@@ -81,7 +81,7 @@ class LivePages:
     ) -> AsyncGenerator[T | None, None]:
         """Yield the items, at most one in `pause` seconds.
 
-        Yield None if no item came for a while. Closes `items`.
+        Yield None after each _QUIET_SECONDS without an item. Closes `items`.
         """
         loop = asyncio.get_running_loop()
         coming: asyncio.Future[Any] | None = None

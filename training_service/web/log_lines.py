@@ -105,13 +105,13 @@ class Read:
     goes_on: bool
     """Whether the log may have further lines that were not read."""
     is_cut: bool = False
-    """Whether earlier lines were left out, since the length of the text is limited."""
+    """Whether earlier lines were left out because the length of the text is limited."""
 
 
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
     """Read the lines of a part from pieces of the log.
 
-    If the part is too large, some of its lines are left out.
+    If the part is too large, lines are left out: the later ones with `at` or `find`, else the earlier ones.
     """
     kept: deque[Line] = deque()
     size, searched, position, is_cut = 0, 0, "", False

@@ -60,7 +60,7 @@ class Row:
     values: Sequence[str]
     """The values of the parameters that differ."""
     result: float | None
-    """The last value of the metric."""
+    """The last value of the metric. None: there is none, or it is not finite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ _FIRST: Final = {Phase.FAILED: 0, Phase.PENDING: 1, Phase.RUNNING: 2, Phase.STOP
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """A rank with its position."""
+    """A rank with its role, machine and pace."""
 
     status: RankStatus
     role: str
@@ -30,7 +30,7 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Some ranks, and how many there are in each phase."""
+    """The ranks that the page shows, and the number of all ranks in each phase."""
 
     rows: Sequence[RankRow]
     phases: Mapping[Phase, int]

@@ -90,7 +90,7 @@ class _Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _close_if_idle(self) -> None:
-        has_begun: Any = self.cycle  # None before the first request, unlike its type
+        has_begun: Any = self.cycle  # None before the first request, despite its declared type
         if has_begun is None and not self.transport.is_closing():
             self.transport.close()
 

@@ -96,7 +96,10 @@ class Shield:
             return False
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return whether, by the browser's headers, a page of the dashboard sent the request to this host."""
+        """Return whether the browser's headers allow that a page of the dashboard sent the request.
+
+        Requests without these headers, for example of curl, are accepted.
+        """
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self._scheme}://{host}".lower():
             return False

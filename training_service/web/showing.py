@@ -100,5 +100,5 @@ def prose(text: str) -> Markup:
 
 
 def share(part: float, whole: float) -> str:
-    """Return which part of the whole this is, in percent."""
+    """Return `part` as a share of `whole`, in percent."""
     return f"{100 * part / whole:.0f} %" if whole else "–"

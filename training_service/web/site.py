@@ -60,7 +60,7 @@ class Page:
     is_public: bool = False
     """Whether the page may be seen without a login."""
     takes_tokens: bool = False
-    """Whether a token in the headers may take the place of a login, for programs. Forms take none."""
+    """Whether a token in the headers may replace a login, for programs. Forms take no tokens."""
 
     @property
     def name(self) -> str:
@@ -221,7 +221,7 @@ def _is_from_elsewhere(request: Request) -> bool:
 
 
 def _has_token(page: Page, request: Request) -> bool:
-    """Return whether the headers, and not the session, decide who calls.
+    """Return whether a token in the headers identifies the caller, instead of the session.
 
     No page of another site can send the header `authorization` here: a browser would first ask with the
     method OPTIONS, which the shield refuses.
@@ -248,7 +248,7 @@ def _is_of_program(request: Request) -> bool:
 
 
 def _challenge(request: Request, failure: Failure) -> Response:
-    """Return the answer of a page that takes tokens to a request without a valid one."""
+    """Return the answer to a request without a valid token, for a page that takes tokens."""
     is_sent = AUTHORIZATION in request.headers
     hint = "" if is_sent else f"; a program sends the header '{AUTHORIZATION}: Bearer TOKEN'"
     response = PlainTextResponse(f"{failure.message}{hint}\n", failure.status)

@@ -24,8 +24,8 @@ class Standing:
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
     """Return the places at which the ranks stand, from the diagnosis of a stalled attempt.
 
-    The first are ranks that did not reach the operation in which the others wait. Empty: the attempt has not
-    stalled.
+    Ranks that did not reach the operation in which the others wait come first. The result is empty if the
+    attempt has not stalled.
     """
     if failure is None or failure.category is not Category.STALLED:
         return []

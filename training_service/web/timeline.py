@@ -31,7 +31,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time that the job was in one state. Its edges are in percent of the width."""
+    """The time that the job was in one state. `left` and `width` are in percent of the picture's width."""
 
     state: JobState
     attempt: int

@@ -50,7 +50,8 @@ class Visitors:
     async def caller_of(self, connection: HTTPConnection, session: Session | None) -> Caller:
         """Return the caller of the session, with its present roles.
 
-        Raises LoginNeeded and StoreUnavailable.
+        For a session without a login, this is the caller of a call without a token. Raises LoginNeeded if
+        callers need a token, or if the session's token is no longer valid. Raises StoreUnavailable.
         """
         address = address_of(connection)
         if session is None or not session.credential:

@@ -43,7 +43,8 @@ class Parts:
     changes: Callable[[int | None], AbstractContextManager[Changes]]
     """Follows changes of the job with this id; of all jobs for None.
 
-    A change only says that a job may be read again, by an operation that checks the caller.
+    A change has only the id and state of a job. Pages then read the job with an operation that checks
+    the caller's rights.
     """
     live: LivePages
     shared: SharedParts

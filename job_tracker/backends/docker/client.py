@@ -48,7 +48,7 @@ class DockerClient:
     def __init__(self, base_url: str | None, *, call_seconds: int = 30) -> None:
         """Without a URL, use the engine that DOCKER_HOST names, or else the engine of this machine.
 
-        A call may take `call_seconds`.
+        A call may take at most `call_seconds`; streams may take longer.
         """
         self._url = base_url
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
@@ -81,7 +81,7 @@ class DockerClient:
         return str(answer["Id"])
 
     async def containers(self, labels: Sequence[str]) -> list[Json]:
-        """List all containers with these labels."""
+        """List all containers with these labels, even those that do not run."""
         found: list[Json] = await self._call("GET", "/containers/json", {"all": "1", **_with(labels)})
         return found
 
@@ -94,7 +94,7 @@ class DockerClient:
         """Unpack a tar archive into a folder of a container that was not started.
 
         A read-only container takes files only in its volumes. Raises Unreachable if the engine is silent for
-        some minutes. Errors while reading the archive are not translated.
+        some minutes. An OSError or TrackerError of `archive` is raised as it is.
         """
         path = f"/v{await self._api_version()}/containers/{container}/archive"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=_PULL_SILENCE)
@@ -238,7 +238,7 @@ class DockerClient:
     ) -> AsyncGenerator[bytes, None]:
         """Read what the container printed: lines, or parts of long lines, each preceded by its time.
 
-        Raises Unreachable if a stream is silent for `silence` seconds.
+        `since` is in seconds since 1970. Raises Unreachable if the stream is silent for `silence` seconds.
         """
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1" if follow else "0"}
         query["tail"] = "all" if tail_lines is None else str(tail_lines)
@@ -372,7 +372,7 @@ def _with(labels: Sequence[str]) -> Query:
 def _frames(data: bytes) -> tuple[list[bytes], bytes]:
     """Split a piece of a log into frames. Return their contents, and the incomplete frame at the end.
 
-    A frame begins with 8 bytes, of which the last four are the length of its content.
+    A frame begins with 8 bytes. The last four of them are the length of the frame's content.
     """
     frames, begin = [], 0
     while len(data) >= begin + _FRAME_HEAD:
@@ -401,7 +401,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _message(text: str) -> str:
-    """Return the message of an error from its body. The body is plain text if a proxy wrote it."""
+    """Return the message in the body of an error. The body is plain text if a proxy wrote it."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, LookupError, TypeError):

@@ -81,7 +81,7 @@ class Container:
 
     @property
     def restarts(self) -> int:
-        """The number of restarts of the container's rank before this container."""
+        """The number of restarts of the container's rank up to this container."""
         return number(self.labels.get(RESTARTS)) or 0
 
     @property

@@ -36,7 +36,10 @@ _ENDED = "training-service/ended-before"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The stop of a group, with the ranks that had ended by themselves before it."""
+    """The stop of a group, and the ranks that had ended by themselves before it.
+
+    The containers of these ranks are kept until `keep_until`; None: they are not kept.
+    """
 
     group: GroupRef
     ended_before: frozenset[int] = frozenset()

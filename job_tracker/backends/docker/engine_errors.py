@@ -1,4 +1,7 @@
-"""Errors of the engine. The call may be repeated later, unless the class of the error says otherwise."""
+"""Errors of calls to the engine.
+
+Where no caller handles them, they count as BackendUnavailable: the work is repeated later.
+"""
 
 from job_tracker.domain.errors import BackendUnavailable
 

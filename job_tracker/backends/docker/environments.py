@@ -50,7 +50,10 @@ class KeptEnvironments:
         self._swept_at = 0.0
 
     async def sweep(self, now: float) -> None:
-        """Remove unused volumes. `now` is in seconds since 1970."""
+        """Remove unused volumes, unless the last sweep was less than ten minutes ago.
+
+        `now` is in seconds since 1970.
+        """
         if now < self._swept_at + _SWEEP_SECONDS:
             return
         self._swept_at = now

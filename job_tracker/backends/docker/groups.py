@@ -46,7 +46,7 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the observation may change without an event, just because time passes."""
+        """Whether containers are missing that may still appear, or may soon count as removed."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:
@@ -172,4 +172,4 @@ class Groups(LiveGroups[ContainerGroup]):
         self.observe(group)
         self.touched.publish(group.ref, None)
         if group.ending is not None and not group.living and not group.held:
-            self.drop(group.ref)  # another replica, or an earlier service, has stopped the group
+            self.drop(group.ref)  # another replica, or an earlier run of this one, has stopped it

@@ -15,11 +15,14 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 5.0
 _REPEATED_SECONDS = 60.0
-"""Longer than the tracker waits before it repeats a launch."""
+"""A pull that ended this long ago, and whose result no launch has used, is abandoned.
+
+The time is longer than the tracker's pause before it repeats a launch.
+"""
 
 
 class _SharedPull:
-    """A pull that continues if those who wait for it are cancelled."""
+    """A pull that continues even if the launches that wait for it are cancelled."""
 
     def __init__(self, client: DockerClient, image: str) -> None:
         self.task = asyncio.create_task(client.pull(image), name=f"pull {image}")
@@ -31,7 +34,7 @@ class _SharedPull:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether it ended long ago, and no launch was repeated: its job was cancelled in the meantime."""
+        """Whether the pull ended long ago, and no launch has used its result: the job was cancelled."""
         return self._ended_at is not None and time.monotonic() - self._ended_at > _REPEATED_SECONDS
 
 
@@ -55,7 +58,7 @@ class Images:
                 return
             if pull == "never":
                 raise LaunchFailed(image_missing(image, pull, ""))
-        if image not in self._pulls:  # another caller may have begun the pull during the look above
+        if image not in self._pulls:  # another caller may have begun the pull during `has_image`
             self._pulls[image] = _SharedPull(self._client, image)
         running = self._pulls[image]
         done, _ = await asyncio.wait([running.task], timeout=_PATIENCE)

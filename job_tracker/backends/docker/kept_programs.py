@@ -1,13 +1,13 @@
 """Keeps the files of uploaded programs on the engine, in images.
 
-The files of a tree are a layer on top of the image in which the program runs. Each project has one such image
-for each tree and base image.
+The files of a tree are a layer on top of the base image, the image in which the program runs. Each project
+has a separate image for each tree and base image.
 
 Containers cannot change the image from which they are made, and an image is never incomplete. The engine
 copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine
 once, and each rank starts with its own copy. The engine does not remove an image that a container uses.
 
-`ensure` tags an image at each use, so its last tag shows its last use.
+`ensure` tags an image at each use, so the time of its last tag is the time of its last use.
 """
 
 import asyncio
@@ -52,7 +52,8 @@ class KeptPrograms:
     ) -> None:
         """Images that were not used for the time `keep` are removed.
 
-        If there are more than `most` images, the least recently used ones are removed, too.
+        If there are more than `most` images, the least recently used ones are removed, too. Images that were
+        used within the last hour always stay.
         """
         self._client = client
         self._trees = trees
@@ -72,7 +73,7 @@ class KeptPrograms:
         parts = (_LAYOUT, self._instance, base, project, tree)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         name = f"{_REPOSITORY}:{key}"
-        async with self._making.setdefault(key, asyncio.Lock()):  # dropped when no call uses it
+        async with self._making.setdefault(key, asyncio.Lock()):  # the lock is dropped once no call uses it
             try:
                 await self._client.tag(name, _REPOSITORY, key)
             except NotFound:
@@ -82,7 +83,7 @@ class KeptPrograms:
     async def sweep(self, now: float) -> None:
         """Remove images that are no longer used, and containers that a killed service has left.
 
-        `now` is in seconds since 1970.
+        `now` is in seconds since 1970. Do nothing if the last sweep was less than ten minutes ago.
         """
         if now < self._swept_at + _SWEEP_SECONDS:
             return

@@ -3,11 +3,12 @@
 The replica that creates the master carries out the launch. If another replica finds the master, or this
 replica does after a restart, it waits at most two seconds for the master to start, and then continues the
 launch. It waits in the same way for each other container that it finds. Without the wait, both replicas could
-start the same container: if the container has ended, the second start runs it again.
+start the same container. If the container had ended by then, the second start would run it again.
 
-All containers are created before the first is started. So a launch that cannot create a container has run
-nothing. If a started group lacks a container, the container was removed from outside, and is not created
-again. The network is created after the containers, so that a network without containers can be removed.
+All containers are created before the first is started. So if a launch cannot create a container, no program
+has run. If a started group lacks a container, the container was removed from outside, and is not created
+again. The network is created after the containers, so a network without containers is a leftover, and can be
+removed.
 
 The containers of an uploaded program are created from an image that has its files: see kept_programs.py.
 """
@@ -46,7 +47,7 @@ _TAKE_OVER_SECONDS = 2.0
 class Launcher:
     """Launches groups.
 
-    The function `remove_lost` removes a container whose rank is to be restarted. `programs` makes images with
+    The function `remove_lost` removes a container whose rank must be restarted. `programs` makes images with
     the files of uploaded programs.
     """
 
@@ -69,8 +70,9 @@ class Launcher:
     async def launch(self, plan: DockerPlan, group: ContainerGroup) -> None:
         """Create and start the missing containers of the plan. An interrupted launch may be repeated.
 
-        Raises LaunchFailed if the engine refuses a request, and BackendUnavailable if a retry may help. In
-        both cases, the containers that were created stay.
+        Containers that were removed from outside stay missing: see `_lost`. Raises LaunchFailed if a retry
+        cannot help, for example because the engine refuses a request or the master was removed. Raises
+        BackendUnavailable if a retry may help. In both cases, the containers that were created stay.
         """
         if _is_whole(group, plan):
             return
@@ -165,8 +167,8 @@ class Launcher:
     ) -> dict[int, tuple[Container, bool]]:
         """Replace containers that an earlier version of the service has left without the program's files.
 
-        `claimed` has the containers by rank, each with the flag whether it is new. The result has the same
-        form.
+        `claimed` has the containers by rank, each with a flag that is true if the container is new. The
+        result has the same form.
         """
         whole = dict(claimed)
         for rank, (container, _) in claimed.items():
@@ -225,7 +227,7 @@ class Launcher:
         try:
             await self._client.start(container.id)
         except NotFound as error:
-            # The container was removed, which the cache will notice, or its network was removed.
+            # If the container is gone, `look` records this. Otherwise, its network was removed.
             if await self._cache.look(container.id) is not None:
                 raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
         except EngineError as error:
@@ -236,7 +238,8 @@ class Launcher:
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
     """Return whether every container of the attempt was started, as far as the cache knows.
 
-    Containers that were created from another configuration count, too, because they were started.
+    Containers that were created from another configuration count, too: a later change of the configuration
+    does not affect a launch that was complete.
     """
     known = group.living
     return len(known) == plan.instances and all(

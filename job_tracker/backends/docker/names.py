@@ -9,7 +9,7 @@ ENDING = "-ending"
 
 
 def network_name(group: str) -> str:
-    """Return the name of the network of the group with this name, if the group has several instances."""
+    """Return the name of the group's network. Only groups with several instances have a network."""
     return group
 
 

@@ -50,14 +50,14 @@ class ContainerPlan:
     inherit: tuple[str, ...]
     """The names of variables that are copied from the environment of the service."""
     secret_files: Mapping[str, str]
-    """The paths of files, by the name of the variable whose value the file has."""
+    """The paths of files. Each file has the value of the variable that is its key here."""
     restarts: int = 0
-    """The number of restarts of its rank up to this container."""
+    """The number of restarts of the container's rank up to this container."""
 
 
 @dataclass(frozen=True, slots=True)
 class DockerPlan:
-    """A group of containers to be created. The values of secrets are read when a container is created.
+    """The plan of a group of containers. The values of secrets are read when a container is created.
 
     `containers` are in the order of ranks, the master first. `network` is the name of the group's network, if
     it has several instances. `digest` identifies the plan, and is a label of each object: an object with one

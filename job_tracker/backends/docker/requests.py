@@ -9,8 +9,8 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Options of the mounts of HOME and TMPDIR. Unlike by default, files there can be executed: just-in-time
-# compilers load their kernels from them.
+# Options of the mounts of HOME and TMPDIR. Files there can be executed, which is not the default:
+# just-in-time compilers load their kernels from these folders.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
@@ -29,7 +29,7 @@ def container(
     has_program: bool = False,
     environments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the whole request. Without a `command`, the container runs the command of its image.
+    """Return the request that creates a container. Without a `command`, it runs the command of its image.
 
     With `has_program`, the image has the files of an uploaded program in its folder HOME. The container then
     has an anonymous volume there, into which the engine copies these files. The volume is removed with the

@@ -13,8 +13,8 @@ from job_tracker.domain.errors import LaunchFailed
 def with_secrets(container: ContainerPlan) -> Mapping[str, Any]:
     """Return the container's request with the values of secrets.
 
-    Raises LaunchFailed if a file cannot be read. A variable that the service does not have is left out. A
-    line break at the end of a file is removed.
+    Raises LaunchFailed if a file cannot be read. A line break at the end of a file is removed. A variable in
+    `inherit` that is not in the service's own environment is left out.
     """
     values = {name: os.environ[name] for name in container.inherit if name in os.environ}
     for name, path in container.secret_files.items():

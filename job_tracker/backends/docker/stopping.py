@@ -61,17 +61,17 @@ class Stopper:
         *,
         keep_logs: bool = True,
     ) -> Observation | None:
-        """End the group, and return how its ranks ended; None if the group does not exist or was stopped.
+        """End the group, and return how its ranks ended; None if it does not exist or was stopped before.
 
         Containers that have ended by themselves stay until `keep_until`, if it is given. With `keep_logs`,
-        the logs go to the spool. Concurrent stops of one group share the work, which continues if one of the
-        callers is cancelled.
+        the logs go to the spool. Concurrent stops of one group share the work, which continues even if the
+        callers are cancelled.
         """
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove containers that need not be kept any longer, and networks and endings of interrupted stops.
+        """Remove kept containers whose time is over, and networks and endings of interrupted stops.
 
         Kept containers of `forgotten` groups are removed at once. Networks and endings are listed before
         containers. Otherwise, the network of a group that is being launched would look like a network that an
@@ -96,7 +96,7 @@ class Stopper:
                 await self._remove_network(network["Id"])
 
     async def clear(self, ref: GroupRef) -> None:
-        """Remove all objects of a stopped group, even if they are to be kept longer."""
+        """Remove all objects of a stopped group, even kept containers whose time is not over."""
         group = self._groups.get(ref)
         if group is not None:
             await gathered(self._remove(each) for each in group.living.values())
@@ -105,9 +105,9 @@ class Stopper:
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove the container of a rank that is to be restarted, and keep its log.
+        """Save the log of a rank that must be restarted, and remove its container.
 
-        A container that still runs has stalled, and is killed.
+        A container that still runs has stalled, and is killed first.
         """
         if container.has_started and not container.has_ended:
             with suppress(NotFound, Conflict):  # it has ended by itself
@@ -180,8 +180,8 @@ class Stopper:
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
         """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost.
 
-        Raises BackendUnavailable if the engine is away. Otherwise, it might execute a removal late, and
-        remove logs that have not been read.
+        Raises BackendUnavailable if the engine is away, so that the caller removes no container. The engine
+        might execute such a removal later, and with the container remove a log that has not been read.
         """
         kept = [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks]
         await within(_LOG_SECONDS, kept)

@@ -95,8 +95,9 @@ def _settle_proxy(configuration: Configuration) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the first line of the error without the library's quotation of the file, which may have
-    tokens and keys.
+    """Return the first line of the error, without the content of the file, which the library quotes.
+
+    The content may include tokens and keys.
     """
     lines = str(error).partition("{")[0].splitlines()
     return lines[0] if lines else type(error).__name__

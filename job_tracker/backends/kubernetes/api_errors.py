@@ -1,4 +1,7 @@
-"""Errors of the API server. The call may be repeated later, unless the class of the error says otherwise."""
+"""Errors of calls to the API server.
+
+Where no caller handles them, they count as BackendUnavailable: the work is repeated later.
+"""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +13,10 @@ _LONGEST_TEXT = 2000
 
 
 class ApiError(BackendUnavailable):
-    """An error answer: its HTTP status (0 without an answer), reason and message."""
+    """An error answer: its HTTP status (0 without an answer), reason and message.
+
+    `retry_after` is the shortest pause before another try, in seconds; 0 if the server asks for none.
+    """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{message} ({status} {reason})" if status else message)
@@ -37,7 +43,7 @@ class Forbidden(ApiError):
 
 
 class QuotaExceeded(Forbidden):
-    """The namespace has used up its quota."""
+    """Too little of the namespace's quota is left for the object."""
 
 
 class NotFound(ApiError):
@@ -95,6 +101,6 @@ def from_status(status: Mapping[str, Any], retry_after: str | None = None) -> Ap
     elif kind is Forbidden and "exceeded quota" in message:
         kind = QuotaExceeded
     elif kind is Forbidden and "status unknown for quota" in message:
-        kind = Unreachable  # the quota is new and not counted yet
+        kind = Unreachable  # the quota is new, and its use is not counted yet
     seconds = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
     return kind(code, reason, message, seconds)

@@ -67,9 +67,9 @@ class KubernetesBackend:
         """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
         `followed` has the flavors whose capacity follows their nodes. `marks` are the marks of pods for
-        Kueue; None: the marks of `kubernetes.gang`. The Workloads of groups that wait for Kueue are read
-        every `workload_seconds`. A pod that still exists `lost_margin` seconds after its grace period counts
-        as lost with its node.
+        Kueue; None: pods get the marks of `kubernetes.gang` instead. The Workloads of groups that wait for
+        Kueue are read every `workload_seconds`. A pod that still exists `lost_margin` seconds after its grace
+        period counts as lost with its node.
         """
         self._settings = settings
         self._extra_environment = extra_environment

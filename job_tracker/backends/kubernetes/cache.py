@@ -123,7 +123,7 @@ class PodCache:
     async def catch_up(self) -> None:
         """Bring the view up to date with the time of this call.
 
-        Concurrent calls share one request for a list.
+        Calls that come while a list is being read share the next list.
         """
         asked = time.monotonic()
         async with self._catching_up:

@@ -40,8 +40,12 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 """The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # more than are used, so that logs never block a watch
-_PATIENT_STREAMS = 128  # streams being opened; a node has fewer pods, so one hung node does not block others
+_WATCHES = 4  # connections for watches alone, so that logs never block a watch; fewer are used
+_PATIENT_STREAMS = 128
+"""The most streams that are being opened at once inside `giving_way`.
+
+A node has fewer pods, so one node that hangs does not block the streams of others.
+"""
 _PAGE = 500
 _gives_way = ContextVar("gives_way", default=False)
 
@@ -68,8 +72,8 @@ class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
     The first call connects. Calls raise ApiError, and BackendRefused if no credentials can be read.
-    Unreachable, and Conflict of a create, are raised only after several tries; other errors are raised at
-    once. `watch`, `logs` and `execute` are not retried.
+    Unreachable, and a Conflict of a create other than AlreadyExists, are raised only after several tries;
+    other errors are raised at once. `watch`, `logs` and `execute` are not retried.
     """
 
     def __init__(
@@ -98,9 +102,9 @@ class KubernetesClient:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """In the block, leave most of the allowed calls to other work.
+        """Limit the calls in the block, so that most of the allowed calls are left to other work.
 
-        This is for work in bulk, such as stops. The limit applies to the current task and to tasks that it
+        Use this for work in bulk, such as stops. The limit applies to the current task and to tasks that it
         starts inside the block.
         """
         token = _gives_way.set(True)
@@ -119,8 +123,8 @@ class KubernetesClient:
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object, and return it as stored.
 
-        Raises AlreadyExists if the name is taken. An earlier try of this call may have created the object and
-        lost the answer, so the caller has to read the object to find out.
+        Raises AlreadyExists if the name is taken. An earlier try of this call, whose answer was lost, may
+        have created the object. So the caller has to read the object to find out whose it is.
         """
         name = manifest["metadata"]["name"]
 
@@ -176,8 +180,9 @@ class KubernetesClient:
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
         """Delete the object and its dependents. An object that is gone, or has another uid, is ignored.
 
-        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended and
-        for lost nodes: with 0, the pod is removed without waiting for its processes.
+        A pod remains until it has ended, for `grace` seconds at most (None: the pod's own grace period). Use
+        0 only for pods that have ended and pods on lost nodes: with 0, the pod is removed without waiting for
+        its processes.
         """
         body: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         if grace is not None:
@@ -197,7 +202,7 @@ class KubernetesClient:
         silence: float,
         fields: str = "",
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
-        """For `seconds`, yield the changes after `version`: ADDED, MODIFIED, DELETED or BOOKMARK, and the
+        """Yield the changes after `version` for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the
         object.
 
         Raises Gone if the version is too old, and Unreachable if nothing arrived for `silence` seconds. The
@@ -270,8 +275,8 @@ class KubernetesClient:
                     await self._once(method, self._path(resource, name), resource, query, body)
                 )
             except (Unreachable, Conflict) as error:
-                # The API server answers a create with a conflict if others use the same quota at the same
-                # moment.
+                # The API server answers a create with a conflict if another request uses the same quota at
+                # the same moment.
                 if isinstance(error, AlreadyExists) or (isinstance(error, Conflict) and method != "POST"):
                     raise
                 wait = max(error.retry_after, backoff.next())

@@ -54,8 +54,8 @@ class Connection:
     """Sends requests to one API server. The first request connects.
 
     Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
-    is sent a second time only if its credentials were refused (status 401), with fresh credentials. If no
-    credentials can be read, requests raise BackendRefused.
+    is sent a second time only if its credentials were refused (status 401), with fresh credentials. Requests
+    raise BackendRefused if no credentials can be read, and BackendUnavailable if they cannot be read again.
     """
 
     def __init__(
@@ -77,7 +77,8 @@ class Connection:
     async def check(self, path: str, request: str) -> None:
         """Check that the cluster accepts the service, by listing the resource at `path`.
 
-        Raises BackendRefused if it does not; an unreachable cluster is accepted.
+        Raises BackendRefused if it does not, if the server's certificate is not trusted, or if the server is
+        not a Kubernetes API server. An unreachable cluster is accepted.
         """
         try:
             from_json(await self.answer(request, "GET", path, [("limit", 1)]))
@@ -118,8 +119,8 @@ class Connection:
     async def open(self, request: str, path: str, query: Query, silence: float) -> aiohttp.ClientResponse:
         """Open a stream, which `pieces` then reads.
 
-        The time until the stream begins is measured under the name `request`. Raises Unreachable if nothing
-        arrives for `silence` seconds.
+        The time until the stream begins is measured under the name `request`. This method and `pieces` raise
+        Unreachable if nothing arrives for `silence` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._try_seconds, sock_read=silence)
         with _translated(), self._measured(request) as outcome:
@@ -180,7 +181,7 @@ class Connection:
         return response
 
     async def _prepared(self, method: str, path: str, query: Query) -> tuple[Any, str, dict[str, str]]:
-        """Return the connections, the address and the headers of a call."""
+        """Return the REST client of the library, and the URL and the headers of a call."""
         api = await self._connected()
         headers = {**_HEADERS, "Content-Type": _PATCH if method == "PATCH" else "application/json"}
         await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)

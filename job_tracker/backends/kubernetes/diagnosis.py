@@ -12,7 +12,10 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.eviction import EvictionReason
 
 LONGEST_MESSAGE = 2048
-"""The bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
+"""The most bytes of a log's end that the kubelet copies into the pod's status.
+
+It does so because of the terminationMessagePolicy FallbackToLogsOnError.
+"""
 _SUBMIT_AGAIN = "The job is not at fault; submit it again."
 
 
@@ -237,9 +240,9 @@ POD: Mapping[str, Row] = {
     "Evicted": _EVICTED,
     "Preempting": _PREEMPTED,  # by the kubelet, for a critical pod
     "NodeLost": NODE_LOST,
-    "Shutdown": _NODE_SHUT_DOWN,  # up to 1.21
+    "Shutdown": _NODE_SHUT_DOWN,  # up to Kubernetes 1.21
     "NodeShutdown": _NODE_SHUT_DOWN,  # refused by a node during its shutdown
-    "Terminated": _STOPPED_WITH_ITS_NODE,  # since 1.22
+    "Terminated": _STOPPED_WITH_ITS_NODE,  # since Kubernetes 1.22
     "DeadlineExceeded": Row(
         Category.DEADLINE_EXCEEDED,
         "Rank {rank} ran for longer than the deadline of its pod (activeDeadlineSeconds).",
@@ -252,10 +255,10 @@ POD: Mapping[str, Row] = {
 }
 _OUT_OF_A_RESOURCE = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
 
-# Reasons of the condition DisruptionTarget, since 1.26.
+# Reasons of the condition DisruptionTarget, since Kubernetes 1.26.
 DISRUPTION: Mapping[str, Row] = {
     "PreemptionByScheduler": _PREEMPTED,
-    "DeletionByTaintManager": _TAINTED,  # often: not ready or unreachable for longer than tolerated
+    "DeletionByTaintManager": _TAINTED,  # often: the node was unreachable for too long
     "DeletionByPodGC": NODE_LOST,  # the node is gone
     "EvictionByEvictionAPI": _DRAINED,
     "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise, so it is checked first
@@ -297,7 +300,7 @@ def not_fetched(rank: int, code: int, detail: str) -> Diagnosis:
 
 
 def pod_row(reason: str, message: str) -> Row | None:
-    """Return the row for the reason in a pod's status; None if the reason is not for the end of a pod."""
+    """Return the row for the reason in a pod's status; None if the reason does not explain a pod's end."""
     if reason == "Evicted" and "exceeds" in message:
         return _OVER_ITS_LIMIT
     return _REFUSED if reason.startswith(_OUT_OF_A_RESOURCE) else POD.get(reason)

@@ -72,7 +72,7 @@ def event_manifest(
     `uid` is the pod's uid; None if it is unknown. `kubectl describe` finds the Event only by this uid.
     """
     pod = naming.instance_name(job.group.name, MASTER_RANK)
-    # Job 1 of an earlier store has the same names, and its Events may still exist.
+    # A job with the same id in an earlier store had the same names, and its Events may still exist.
     digest = hashlib.sha256(job.submitted_at.isoformat().encode()).hexdigest()[:_DIGEST_LENGTH]
     involved = {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": settings.namespace}
     moment = at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -153,7 +153,7 @@ class EventRecorder:
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MAX_MASTERS:  # some belong to jobs whose end another replica has handled
+            if len(self._masters) > _MAX_MASTERS:  # some jobs ended on another replica
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 

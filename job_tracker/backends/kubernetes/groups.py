@@ -28,7 +28,10 @@ Change = tuple[Manifest, bool]
 """A pod in its current state, and whether it is gone."""
 
 STOPPING = "training-service/stopping"
-"""Annotation of a master whose group is being stopped. It is written before any pod is deleted."""
+"""Annotation of one pod, usually the master, of a group that is being stopped.
+
+It is written before any pod of the group is deleted.
+"""
 
 # The time that the pods of a group may take to appear. A group with missing pods may be in the middle of a
 # launch, by another replica or by a service that was killed.
@@ -40,9 +43,9 @@ _RESOLVER_TIME = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A time in which the group's Service was missing.
+    """A period in which the group's Service was missing.
 
-    `since` is None if it is unknown, and `until` is None if the Service is still missing.
+    `since` is None if the start is unknown, and `until` is None if the Service is still missing.
     """
 
     service: str
@@ -50,9 +53,9 @@ class Outage:
     until: datetime | None = None
 
     def explains(self, failed_at: datetime) -> bool:
-        """Return whether a missing Service may explain a rank's failure at that time.
+        """Return whether the outage may explain the failure of a rank at this time.
 
-        The cluster's times are in whole seconds.
+        The cluster's times are in whole seconds, so `failed_at` may be up to a second too early.
         """
         began = self.since is None or failed_at >= self.since - timedelta(seconds=1)
         return began and (self.until is None or failed_at <= self.until + _RESOLVER_TIME)
@@ -69,9 +72,9 @@ class PodGroup(LiveGroup):
     log_ends: dict[str, str] = field(default_factory=dict)
     """The ends of the logs of failed pods, by uid. Empty: the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
-    """The failed pods, by rank, whose logs are to be read.
+    """The failed pods, by rank, for which `Groups.read_log` must still be called.
 
-    The kubelet has kept only a part of the logs' ends.
+    Their status may have only a part of the end of the log.
     """
     gate_note: str = ""
     """Kueue's message about the group while it waits."""
@@ -102,12 +105,12 @@ class PodGroup(LiveGroup):
     ) -> Observation:
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
-        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`), if
-        the kubelet has kept only a part of it. Other ranks that fail in the meantime count as running, too,
+        With `reads_logs`, a failed rank whose pod has only a part of the end of the log counts as running
+        until that end is read (`has_read`). Other ranks that fail in the meantime count as running, too,
         because the failure whose log is still being read may be the cause.
 
-        The result of a rank that has ended is final, even if its pod changes or is deleted. Only the exit
-        code of a stopped rank may still follow.
+        The result of a rank that has ended is final, even if its pod changes or is deleted, until the rank is
+        restarted. Only the exit code of a stopped rank may still follow.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
@@ -120,7 +123,7 @@ class PodGroup(LiveGroup):
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def has_read(self, rank: int, pod: Manifest, log_end: str) -> None:
-        """Record the end of the log of the rank's failed pod; "" says that it cannot be read."""
+        """Record the end of the log of the rank's failed pod; "" if it could not be read."""
         self.log_ends[pod["metadata"]["uid"]] = log_end
         self._changed.add(rank)
 
@@ -194,7 +197,9 @@ class PodGroup(LiveGroup):
 
     @property
     def needs_service(self) -> bool:
-        """Whether the group is live and its ranks find each other through a Service."""
+        """Whether the group must have a Service: it has several instances, its master exists and is not being
+        deleted, and the group is neither being launched nor being stopped.
+        """
         master = self.living.get(MASTER_RANK)
         is_here = master is not None and "deletionTimestamp" not in master["metadata"]
         return self.instances > 1 and is_here and not self.launching and not self.stopping
@@ -225,7 +230,7 @@ class PodGroup(LiveGroup):
             return  # a late event of an earlier pod
         if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
             if gone:
-                return  # the pod was replaced already
+                return  # the pod was replaced already, or was never seen
             self._ended.discard(rank)
             self._notices.pop(rank, None)
         self.pods[rank] = pod
@@ -259,7 +264,7 @@ class Groups(LiveGroups[PodGroup]):
         self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with each new group, after its first pod was seen and before the group is observed."""
         self.read_log: Callable[[PodGroup, int, Manifest], None] | None = None
-        """Called with each failed pod whose log is to be read.
+        """Called with each failed pod whose log must be read.
 
         The called function has to call `log_was_read` later.
         """
@@ -296,7 +301,7 @@ class Groups(LiveGroups[PodGroup]):
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
             if group.stopping and not group.living and not group.held:
-                self.drop(ref)  # another service, or an earlier run of this one, has stopped the group
+                self.drop(ref)  # another replica, or an earlier run of this one, has stopped the group
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """Observe the group, and notify the watchers if the result is new."""
@@ -329,7 +334,8 @@ class Groups(LiveGroups[PodGroup]):
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Observe all groups that have or had a pod.
 
-        Timers cover changes that happen just because time passes.
+        Only changed pods are evaluated again. For changes that happen just because time passes, there are
+        timers.
         """
         return {group.ref: self.observe(group, changed_only=True) for group in self if group.pods}
 

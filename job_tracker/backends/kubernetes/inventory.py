@@ -1,8 +1,8 @@
-"""The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
+"""The machines of the cluster: its nodes, without the resources of pods that this service did not place.
 
-The inventory comes from two lists, each continued by a watch: one of the nodes, and one of the pods in all
-namespaces that have not ended. A change of a pod costs no more in a larger cluster, because only the pod's
-node is evaluated again.
+The inventory comes from two lists, each continued by a watch: a list of the nodes, and a list of the pods
+that have not ended, in all namespaces. The work for a change of a pod does not depend on the size of the
+cluster, because only the pod's node is evaluated again.
 """
 
 import logging
@@ -29,10 +29,10 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 log = logging.getLogger(__name__)
 
 _PODS = "pods"
-"""The resource of a node of which each pod takes one unit. The service calls this resource `instances`."""
+"""Each pod takes one unit of this resource of its node. The service calls the resource `instances`."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _STAYS = frozenset({"DaemonSet", "Node"})
-"""The kinds of owners of pods that a node always has: daemons, and static pods."""
+"""The kinds of owners whose pods stay on their nodes. The owner of a static pod is its node."""
 _CALLS = 4
 
 
@@ -72,7 +72,7 @@ class NodeInventory:
         self._pods: dict[str, dict[str, _Taken]] = {}
         """The requests of pods, by node and by the pod's uid."""
         self._node_of: dict[str, str] = {}
-        """The node of each of these pods."""
+        """The node of each of these pods, by the pod's uid."""
         self._machines: dict[str, Machine] = {}
         self._feed: Broadcast[str, Machine | None] = Broadcast()
 
@@ -158,8 +158,8 @@ class NodeInventory:
             return None
         labels = node["metadata"].get("labels") or {}
         offers = offered(node["status"].get("allocatable") or {})
-        # The planner itself counts the pods that it has placed on this node, unless the node's flavor has
-        # changed.
+        # Pods that the service's scheduler has placed on this node are left out, because the scheduler itself
+        # subtracts them. It does not subtract them if the node's flavor has changed since then.
         taken = [each for each in self._pods.get(name, {}).values() if each.planned != (flavor, name)]
         topology = self._settings.topology.labels
         return Machine(
@@ -173,7 +173,10 @@ class NodeInventory:
         )
 
     def _slim_pod(self, pod: Manifest) -> Manifest:
-        """Return only the identity of the pod and what it takes: all namespaces may have very many pods."""
+        """Return only the pod's identity and the resources that it takes.
+
+        All namespaces together may have very many pods.
+        """
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         is_ours = (
@@ -224,7 +227,10 @@ def _is_open(node: Manifest, flavor: NodeFlavor) -> bool:
 
 
 def _left(offers: Mapping[str, int], taken: Iterable[_Taken]) -> Amounts:
-    """Return the resources of a node that `taken` leaves of `offers`, in the units of the service."""
+    """Return the resources that a node offers, minus those that the pods in `taken` take.
+
+    The resource `pods` of Kubernetes becomes `instances`.
+    """
     left = {INSTANCES if name == _PODS else name: amount for name, amount in offers.items()}
     left.setdefault(INSTANCES, 0)
     for each in taken:

@@ -70,7 +70,7 @@ class Keeper:
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the pods that need not be kept at `now` any longer, and the pods of `forgotten` groups."""
+        """Remove the kept pods whose time is over at `now`, and the kept pods of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
         ours = ((group_of(pod), pod) for pod in listing.items)  # None: a foreign pod with our label
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]

@@ -87,8 +87,8 @@ class KueueMarks:
         """See GroupMarks.
 
         The service sets the gate itself, too. So in namespaces that Kueue's webhook does not watch, no pod
-        starts without Kueue. Other keys of Kueue that a request or a template sets are left out: they could
-        name other groups, or get around quotas.
+        starts without Kueue. If a request or a template sets keys of Kueue, only the keys about the topology
+        stay: the others could name other groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]

@@ -14,7 +14,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.kueue import Place, places_in
 
 _WITHOUT_SECONDS: Final = 300.0
-"""The seconds until the API is asked again after it gave no answer."""
+"""The seconds until the API is asked again after a call to it has failed."""
 
 
 class Places:

@@ -42,7 +42,7 @@ def selector(instance: str, *, kept: bool = False) -> str:
 
 
 def group_selector(group: GroupRef, instance: str) -> str:
-    """Return the label selector for the objects of one group."""
+    """Return the label selector for the objects of one live group."""
     return f"{selector(instance)},{JOB_ID}={group.job_id},{ATTEMPT}={group.attempt}"
 
 
@@ -92,7 +92,7 @@ def submission_of(manifest: Manifest) -> str | None:
 
 
 def restarts_of(manifest: Manifest) -> int:
-    """Return the number of restarts of the pod's rank before this pod."""
+    """Return the number of restarts of the pod's rank up to this pod."""
     return number(_annotations(manifest).get(RESTARTS)) or 0
 
 
@@ -102,9 +102,7 @@ def is_kept(manifest: Manifest) -> bool:
 
 
 def kept_until(manifest: Manifest) -> datetime | None:
-    """Return the time until which the pod is kept; None if a user has changed the annotation to an invalid
-    time.
-    """
+    """Return the time until which the pod is kept; None if a user has removed or damaged the annotation."""
     try:
         until = datetime.fromisoformat(_annotations(manifest).get(KEPT_UNTIL, ""))
     except ValueError:

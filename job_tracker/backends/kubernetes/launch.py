@@ -1,4 +1,6 @@
-"""Creates or adopts the objects of a plan: the master first, because it owns the other objects.
+"""Creates or adopts the objects of a plan.
+
+The PodGroup comes first, if the plan has one. The master comes next, because it owns all other objects.
 
 A pod of an attempt is not created a second time, because the first pod may have run. If any pod of the
 attempt is known and the master is missing, the attempt has failed. A worker is not created again if it was
@@ -84,7 +86,7 @@ class Launcher:
     """Launches groups.
 
     The functions `on_pod` and `on_service` get each object that was created or found. `remove_lost` removes a
-    pod whose rank is to be restarted.
+    pod whose rank must be restarted.
     """
 
     def __init__(
@@ -107,8 +109,9 @@ class Launcher:
         Safe to repeat after an interruption.
 
         `known` has all pods of the group that were ever seen, by rank, even gone pods. Raises LaunchFailed if
-        the cluster refuses an object or the attempt has lost its master, and BackendUnavailable if a retry
-        may help. In both cases, the objects that were created remain.
+        a retry cannot help, for example because the cluster refuses an object, a name is taken, or the
+        attempt has lost its master. Raises BackendUnavailable if a retry may help. In both cases, the objects
+        that were created remain.
         """
         pod_group = await self._pod_groups.claim(plan)
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
@@ -214,7 +217,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if something else is deleting it, that is observed later as a failure
+        return found  # if it is being deleted from outside, this is observed later as a failure
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

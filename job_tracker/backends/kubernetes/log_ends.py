@@ -1,6 +1,7 @@
 """Reads the ends of the logs of failed pods.
 
-The kubelet itself keeps only the last 2,048 bytes of each log, but a report of torchrun is longer.
+The kubelet copies only the last 2,048 bytes of a log into the pod's status, but a report of torchrun is
+longer.
 """
 
 import asyncio

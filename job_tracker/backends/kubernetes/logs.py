@@ -53,7 +53,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     ) -> AsyncGenerator[bytes, None]:
         records = _PodRecords(after)
         query = [("container", CONTAINER), ("timestamps", "true")]
-        # The API accepts whole seconds only. Repeated lines are recognised by their times.
+        # The API accepts whole seconds only. Repeated lines are recognized by their times.
         query += [("sinceTime", f"{after[:19].decode()}Z")] if after else []
         query += [("follow", "true")] if follow else []
         query += [("tailLines", str(tail_lines))] if tail_lines is not None else []

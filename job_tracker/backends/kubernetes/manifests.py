@@ -1,4 +1,7 @@
-"""Builds the API objects of a group, with a function for each kind of object. Pure."""
+"""Builds the API objects of a group, with a function for each kind of object.
+
+Pure, except that `fetch_container` reads the text of fetch_program.py.
+"""
 
 import hashlib
 import json
@@ -39,7 +42,7 @@ _CACHE, _CACHE_PATH = "program-cache", "/program-cache"
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
 MEMORY = "memory"
-# The labels that select a group. Other labels do not identify the group.
+# The labels that together identify a group.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
 _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST, PROGRAM_TREE)
 _RESTRICTED = {
@@ -81,7 +84,7 @@ def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Return the Service of a launched group, rebuilt from its master pod.
 
     `port` is used if the master pod has no variable MASTER_PORT. The Service resolves the names of all pods
-    if a variable of the master pod has the pod's own name as an address.
+    if a variable of the master pod contains the pod's own DNS name, POD.SERVICE.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -166,11 +169,12 @@ def pod(
     program_cache: str | None = None,
     place: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Build the pod of one rank. `overlay` is merged into the pod; after that, the service's labels are set.
+    """Build the pod of one rank.
 
-    `fetch` is the init container that fetches the files of an uploaded program. `program_cache` is the claim
-    on which it caches these files; no other container mounts this claim. `place` is the flavor and the node
-    that the scheduler has chosen; the overlay cannot change it.
+    `overlay` is merged into the pod. It cannot change the pod's name, the labels and annotations of the
+    service, or `place`, the flavor and the node that the scheduler has chosen. `fetch` is the init container
+    that fetches the files of an uploaded program. `program_cache` is the claim on which this container caches
+    the files; no other container of the pod mounts the claim.
     """
     training = {
         "name": CONTAINER,
@@ -280,8 +284,8 @@ def literal(command: Sequence[str]) -> list[str]:
 def variables(plain: Mapping[str, str]) -> list[dict[str, Any]]:
     """Build `env` entries with plain values.
 
-    Kubernetes replaces $(NAME) in a value by another variable, which may be a secret that users must not
-    read. Therefore each $ is escaped as $$.
+    Kubernetes replaces $(NAME) in a value by the value of the variable NAME, which may be a secret that users
+    must not read. Therefore each $ is escaped as $$.
     """
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in plain.items()]
 
@@ -295,7 +299,7 @@ def secret_variables(options: PodOptions) -> list[dict[str, Any]]:
 
 
 def labels_of_group(job: Job, instance: str) -> dict[str, str]:
-    """Return the labels that all pods of the job's group have, and no other pods."""
+    """Return the labels that together select the pods of the job's group."""
     labels = group_labels(job, instance)
     return {key: labels[key] for key in _OF_GROUP}
 
@@ -336,7 +340,7 @@ def _volumes(options: PodOptions, program_cache: str | None) -> list[dict[str, A
     return [
         {"name": "home", "emptyDir": {"sizeLimit": options.scratch_size}},
         {"name": "tmp", "emptyDir": {"sizeLimit": options.scratch_size}},
-        # Data loaders pass batches through shared memory. Docker's default of 64 MiB is too small.
+        # Data loaders pass batches through shared memory. The usual default of 64 MiB is too small.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,
         *([{"name": _CACHE, "persistentVolumeClaim": {"claimName": program_cache}}] if program_cache else ()),

@@ -14,16 +14,16 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of places that the request does not name, if pods are to be apart.
+"""The weight of places that the request does not name, if the request asks for pods to be apart.
 
-Kubernetes counts such a preference once for each pod that is already in the place, so several pods could
-outweigh the wish to be apart.
+Kubernetes counts such a preference once for each pod that is already in the place. With a larger weight,
+several pods could outweigh the wish to be apart.
 """
 _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
 def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the affinity of a pod with the condition added that the pod runs on this node only.
+    """Return the affinity of a pod, extended so that the pod runs on this node only.
 
     The terms of a node affinity are alternatives, so the node is added to each term.
     """
@@ -47,8 +47,8 @@ def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[
     """Return the affinity of each pod of a group whose pods have the labels `of_group`.
 
     All ranks exchange gradients with each other, so without a placement the pods prefer one machine, then one
-    rack, then one zone. Raises LaunchFailed if the job requires a kind of place that the configuration no
-    longer has.
+    rack, then one zone. Raises LaunchFailed if the job requires a kind of place for which the configuration
+    no longer has a label.
     """
     selector = {"matchLabels": dict(of_group)}
     near, apart, strict = (

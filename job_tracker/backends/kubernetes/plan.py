@@ -44,9 +44,9 @@ class KubernetesPlan:
 
     `pods` are in order of rank, the master first. The plan has a `service` if there are several instances, a
     `pod_group` if a gang scheduler needs a description of the group, and a `secret` if the pods must not
-    contain the tokens. `digest` is the hash of the plan and is written on each object. An object with the
-    right name but another digest belongs to another plan. `was_launched` is true if the whole group existed
-    at one time.
+    contain the tokens. `digest` is a hash of the Service and the pods, and is written on each object. An
+    object with the right name but another digest belongs to another plan. `was_launched` is true if the whole
+    group existed at one time.
     """
 
     group: GroupRef
@@ -70,7 +70,8 @@ def plan(
     """Return the plan of the job's current attempt.
 
     Pods get `marks` or, if that is None, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
-    options are not readable, or if the configuration lacks something that the job needs.
+    options are not readable or contradict the job's flavor, or if the configuration lacks something that the
+    job needs.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
@@ -133,7 +134,7 @@ def plan(
             options=of_role[role],
             overlay=of_role[role].pod_template,
             affinity=affinity(of_role[role].placement, settings.topology, of_group)
-            if layout.size > 1 and not places  # otherwise, the scheduler has placed them
+            if layout.size > 1 and not places  # `places` are the scheduler's choice of nodes
             else {},
             fetch=fetch[role],
             program_cache=settings.program_cache if fetch[role] else None,
@@ -213,7 +214,9 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
 
 def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
     """Return the options, changed so that pods run on the flavor: they select its nodes, and tolerate
-    their taints.
+    the taints of these nodes.
+
+    Raises LaunchFailed if the options select other nodes.
     """
     if flavor is None:
         return options
@@ -230,11 +233,11 @@ def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
-    """Return the address of each rank.
+    """Return the layout of the group, with the address of each rank.
 
     By default, the Service selects the master alone, so the master is found by the Service's name. If every
-    rank needs an address, the Service selects all pods. Its name then stands for any of them, so each rank is
-    found by the pod's own name (HOSTNAME.SERVICE).
+    rank needs an address, the Service selects all pods. Its name then resolves to all of them, so each rank
+    is found by the pod's own name (POD.SERVICE). The only rank of a group uses 127.0.0.1.
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)

@@ -26,7 +26,7 @@ _UNKNOWN_RESOURCE = "could not find the requested resource"
 
 
 class PodGroups:
-    """Creates and removes PodGroups; without a `resource` there are none."""
+    """Creates and removes PodGroups. Without a `resource`, the methods do nothing."""
 
     def __init__(self, client: KubernetesClient, resource: PodGroupResource | None) -> None:
         self._client = client

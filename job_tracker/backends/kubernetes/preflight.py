@@ -1,4 +1,4 @@
-"""Preflight: the API server checks a job's pod at admission, so that invalid pods are refused early."""
+"""Preflight: the API server checks a job's pod at admission, so that a job with an invalid pod is refused."""
 
 import time
 from datetime import UTC, datetime

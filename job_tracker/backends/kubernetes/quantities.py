@@ -25,7 +25,8 @@ def requested(pod: Manifest) -> Amounts:
     """Return the resources that a pod requests, as the scheduler counts them.
 
     The containers of a pod run together with its sidecars, which are init containers that are restarted.
-    Before that, each other init container runs with the sidecars that are listed before it.
+    Before that, each other init container runs with the sidecars that are listed before it. The largest
+    amount at any of these times counts, unless the pod itself has a request. The pod's overhead is added.
     """
     spec = pod["spec"]
     running: Amounts = {}

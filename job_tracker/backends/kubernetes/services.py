@@ -59,14 +59,14 @@ class MasterServices:
                 self._check_found(group)
 
     def put(self, service: Manifest) -> None:
-        """Add a Service from an API answer, ahead of the watch."""
+        """Add a Service from an API answer, before the watch reports it."""
         self._cache.put(service)
 
     async def sweep(self) -> None:
         """Remove Services whose group has no known pod and no master pod. Recreate missing Services."""
         for ref in list(self._uids):
             if self._groups.get(ref) is None:
-                # The master was deleted, and its dependents were orphaned (kubectl delete --cascade=orphan).
+                # A Service outlives its master if the master was deleted with --cascade=orphan.
                 try:
                     await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
                 except NotFound:
@@ -97,8 +97,9 @@ class MasterServices:
                     self._recreate_if_missing(group, datetime.now(UTC))
 
     def _check_found(self, group: PodGroup) -> None:
-        """Recreate the Service of a group that was launched before this service started, if the Service is
-        missing.
+        """Recreate the Service of a newly found group, if it is missing.
+
+        Groups that this service is launching are left out.
         """
         if self._is_synced:
             self._recreate_if_missing(group, None)

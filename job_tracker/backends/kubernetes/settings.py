@@ -180,9 +180,9 @@ class KubernetesSettings(ProgramImages):
         return KueueMarks(self.kueue.queues, classes)
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
-        """Return the options of a request, checked as by RequestLimits.
+        """Return the options of a request: see RequestLimits.
 
-        The places in its placement are checked, too.
+        Also raises InvalidField if the request names a kind of place for which the topology has no label.
         """
         options = super().check(sent)
         if options.placement:

@@ -1,7 +1,7 @@
 """Finds the state of a rank from the state of its pod, and a diagnosis if the rank failed. Pure.
 
-Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod passes
-through every phase.
+Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a pod that is being
+deleted may be in any phase.
 """
 
 from collections.abc import Iterator, Mapping
@@ -89,7 +89,8 @@ def observe_rank(
         if not node_is_silent(pod):
             machine = pod["spec"].get("nodeName") or ""
             return RankObservation(RankStatus(rank, Phase.RUNNING), machine=machine)
-        # Kubernetes deletes such pods after a while, unless most nodes of a zone are silent.
+        # Kubernetes deletes such pods after a while, but not if most nodes of a zone are silent. So the
+        # service has a limit of its own.
         since = _moment(_condition(pod, "Ready").get("lastTransitionTime")) or now
         if now - since >= node_grace:
             return _failed(rank, diagnosis.NODE_LOST.about(rank, f"no contact since {since.isoformat()}"))
@@ -123,7 +124,7 @@ def pending_reason(pod: Manifest) -> str | None:
 def end_is_cut(pod: Manifest) -> bool:
     """Return whether the training failed, and the kubelet's message has its maximum length.
 
-    Then the message may have only a part of the end of the log that is evidence.
+    In this case, the message may lack a part of the evidence.
     """
     end = _training_state(pod).get("terminated") or {}
     message = end.get("message") or ""
@@ -131,7 +132,7 @@ def end_is_cut(pod: Manifest) -> bool:
 
 
 def with_message(pod: Manifest, message: str) -> Manifest:
-    """Return the pod with this message as the message of the end of its training container."""
+    """Return the pod with this message as the termination message of its training container."""
     statuses = [
         {**each, "state": {"terminated": {**each["state"]["terminated"], "message": message}}}
         if each["name"] == CONTAINER and "terminated" in each["state"]
@@ -171,7 +172,7 @@ def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -
     """Return the state of an evicted rank. It counts as running as long as its container runs."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
-    if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
+    if is_over and "running" in _training_state(pod):  # the phase changes before the processes end
         seen = RankObservation(RankStatus(rank, Phase.RUNNING))
     return replace(seen, machine=notice.machine, eviction=notice)
 
@@ -229,7 +230,8 @@ class _Removal:
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
         at_once = is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds")
-        if at_once and self.row is not diagnosis.BY_KUEUE:  # Kueue also deletes pods that never ran
+        # Pods that never ran are deleted at once. If Kueue deletes them, they count as evicted, too.
+        if at_once and self.row is not diagnosis.BY_KUEUE:
             return None
         if self.row is diagnosis.DELETED and not is_deleted:
             return None  # the pod is gone, and its deletion was not seen
@@ -266,7 +268,7 @@ def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
         row = diagnosis.DISRUPTION.get(disruption.get("reason") or "", diagnosis.DISRUPTED)
         return _Removal(row, _joined(disruption.get("reason"), disruption.get("message")), since)
     if asked is not None or gone:
-        # Up to 1.25, only the silent node distinguishes a lost node from `kubectl delete`.
+        # Up to Kubernetes 1.25, only the node's silence distinguishes a lost node from `kubectl delete`.
         return _Removal(diagnosis.NODE_LOST if node_is_silent(pod) else diagnosis.DELETED, message, since)
     if status.get("phase") == "Unknown":
         return _Removal(diagnosis.NODE_LOST, _joined(reason, message), now)
@@ -320,7 +322,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _unplaced_since(pod: Manifest) -> datetime | None:
-    """Return the time since when no node has had room for the pod; None if a node has room."""
+    """Return since when no node has had room for the pod; None if the cluster does not report that."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None

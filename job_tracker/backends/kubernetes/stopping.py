@@ -44,13 +44,13 @@ from job_tracker.domain.group import MASTER_RANK, GroupRef
 log = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
-# A group that has ended occupies no capacity, so a slow API server gets more time to send its logs.
+# A group that has ended occupies no capacity, so a slow API server gets more time to send the logs.
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
-# Old kubelets remove pods with ended containers only every 10 s.
+# The wait for kubelets to remove ended pods. It is short, because old kubelets do so only every 10 s.
 _KUBELET_SECONDS = 0.5
-# The shortest grace period with which the API server waits for the node.
+# The shortest grace period, in seconds, with which the API server waits for the node; with 0, it does not.
 _STALLED_GRACE = 1
 
 
@@ -94,16 +94,17 @@ class Stopper:
         """Stop the group and return how its ranks ended; None if the group does not exist.
 
         Pods that ended by themselves are kept until `keep_until`, if given. Concurrent stops of a group
-        share the work, which continues if one of the callers is cancelled.
+        share the work, which continues even if the callers are cancelled.
         """
         work = partial(self._stop_giving_way, ref, max(1, math.ceil(grace.total_seconds())), keep_until)
         return await self._stops.do(ref, work, f"stop {ref.name}")
 
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
-        """Remove the pod of a rank that is to be restarted, and save its log. May be repeated.
+        """Save the log of a rank that must be restarted, and begin to remove its pod. May be repeated.
 
         A pod that still runs has stalled. It exists until its node has killed its processes, so that the rank
-        never runs twice at the same time. If the node does not do this in time, the pod is removed anyway.
+        does not run twice at the same time. If the node does not do this in time, a later call removes the
+        pod without waiting for the node.
         """
         metadata, grace = pod["metadata"], 0
         if (deadline := deletion_deadline(pod)) is not None:
@@ -197,7 +198,7 @@ class Stopper:
             return not is_managed(pod)  # the pod is gone, but other pods may be left
         except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
-                raise  # perhaps the API server is away, which looks like a hanging webhook: try again
+                raise  # the API server is away, or a webhook hangs: the caller stops the group again later
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",
@@ -214,8 +215,9 @@ class Stopper:
 
         - At the beginning, a silent node delays the stop by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS
           if all ranks have ended.
-        - During the block, nodes are not asked again, because a thousand groups may be stopped at once.
-        - At the end, a node is asked once more, for at most _REST_SECONDS.
+        - During the block, nodes that did not answer are not asked again, because a thousand groups may be
+          stopped at once.
+        - At the end, such a node is asked once more, for at most _REST_SECONDS.
         - For ranks that start during the stop, a node is asked for at least _REST_SECONDS before the
           deletions, and for at most _LOG_SECONDS after them.
         """
@@ -235,7 +237,7 @@ class Stopper:
         unsaved = [pods[rank] for rank, task in kept.items() if not is_saved(task)]
         if unsaved:
             await self._ask_for(unsaved[0])
-        # This includes evicted pods: such a pod may print during its grace period.
+        # `going_on` includes evicted pods, which may print during their grace periods.
         living = group.living
         going_on = [rank for rank in pods if is_running(living.get(rank, {}))]
         read = [rank for rank in going_on if is_saved(kept[rank])]
@@ -255,8 +257,8 @@ class Stopper:
     async def _ask_for(self, pod: Manifest) -> None:
         """Raise Unreachable if the API server is away, so that the caller repeats its work later.
 
-        Call this for a pod whose log could not be saved. Otherwise, the server might execute a deletion late,
-        and remove a log that has not been read.
+        Call this before the deletion of a pod whose log could not be saved. A server that is away might still
+        execute the deletion later, and with the pod remove a log that has not been read.
         """
         with suppress(NotFound):
             await self._client.read("pods", pod["metadata"]["name"])

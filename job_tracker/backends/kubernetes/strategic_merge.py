@@ -64,7 +64,7 @@ def _merged_list(
     for element, where in elements:
         if not isinstance(element, Mapping):
             raise OverlayError(f"{where}: must be an object with a {merge_key}")
-    # An element that has only this directive applies to the whole list.
+    # An element that has only `$patch: replace` applies to the whole list.
     replaces = any(dict(element) == {_PATCH: "replace"} for element, _ in elements)
     result = [] if replaces else [dict(element) for element in below]
     for element, where in elements:

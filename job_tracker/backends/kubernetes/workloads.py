@@ -44,9 +44,9 @@ class Workloads:
     async def release(self, group: PodGroup, *, is_marked: bool = True, has_lost: bool = False) -> None:
         """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
 
-        A finalizer of Kueue holds the pods until all of them have ended, and one of them has the mark of a
-        stop (`is_marked`). Pods that never ran, or are lost, never end. So if the group has such pods, or no
-        pod has the mark, the Workload is deleted. This also releases pods that are kept.
+        A finalizer of Kueue holds the pods until all of them have ended and one of them has the mark of a
+        stop (`is_marked`). Pods that never ran or are lost (`has_lost`) never end. So if the group has such
+        pods, or no pod has the mark, the Workload is deleted. This also releases pods that are kept.
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return
@@ -79,7 +79,7 @@ class Workloads:
         if master is None or not is_gated(master):
             return
         try:
-            with self._client.giving_way():  # launches and stops are more urgent
+            with self._client.giving_way():  # launches are more urgent
                 workload = await self._find(group)
                 place = await self._places.of(queue_of(master), group.ref.name) if workload else None
                 note = waiting_note(master, workload, place)

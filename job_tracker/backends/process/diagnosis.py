@@ -1,4 +1,4 @@
-"""Turns the end of a process into a diagnosis. Pure."""
+"""Turns the end of a process into a diagnosis, with pure functions."""
 
 import errno
 import os
@@ -75,7 +75,7 @@ def records_lost(detail: str) -> Diagnosis:
 def no_virtual_environment(folder: str) -> Diagnosis:
     """Diagnose that the algorithm's virtual environment is missing.
 
-    With this diagnosis the launch fails; otherwise, another Python would run.
+    The launch fails with this diagnosis, because it would otherwise run another Python.
     """
     return Diagnosis(
         category=Category.COMMAND_NOT_FOUND,
@@ -86,9 +86,9 @@ def no_virtual_environment(folder: str) -> Diagnosis:
 
 
 def environment_gone(name: str) -> Diagnosis:
-    """Diagnose that the named Python environment is gone.
+    """Diagnose that the named Python environment is no longer configured.
 
-    With this diagnosis the launch fails; otherwise, another Python would run.
+    The launch fails with this diagnosis, because it would otherwise run another Python.
     """
     return Diagnosis(
         category=Category.LAUNCH_FAILED,

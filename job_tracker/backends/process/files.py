@@ -76,7 +76,7 @@ class RankFolder:
         return records.read_or_none(self.place / "exit.json", ExitRecord)
 
     def is_supervised(self) -> bool:
-        """Return whether a live supervisor holds this rank."""
+        """Return whether a live supervisor holds the lock of this rank."""
         try:
             lock = (self.place / "lock").open()
         except OSError as error:

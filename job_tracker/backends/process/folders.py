@@ -55,7 +55,7 @@ class Folders:
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
         """Create the folder of a live group.
 
-        If another service has created the folder at the same time, return the folder with its record.
+        If another service has created the folder at the same time, the record of that service counts.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._live / _folder_name(group)
@@ -197,7 +197,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return the folder of a group whose record is unreadable. Its fields come from the names of folders.
+    """Return the folder of a group whose record is unusable. Its fields come from the names of folders.
 
     None: the name of the folder is not that of a group.
     """
@@ -216,7 +216,8 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
             found[int(rank)] = role
-    # Training can make folders, too. So count the folders, but ignore the numbers in their names.
+    # Training can make folders, too. So the number of ranks is the number of the folders, because the highest
+    # number in their names may be forged.
     ranks = range(min(len(found) + 1, records.MAX_RANKS))
     roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)
@@ -259,7 +260,7 @@ def _remove(place: Place) -> None:
 
 
 def _remove_secrets(place: Place) -> None:
-    # A .part file of a killed service may hold the same secrets.
+    # A .part file of a killed service may hold the same secrets as `command`.
     for folder in (place, *_folders_in(place)):
         for name in folder.names(MAX_ENTRIES):
             if name.endswith(PART) or (name == "command" and folder != place):

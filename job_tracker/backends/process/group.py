@@ -34,7 +34,7 @@ class ProcessGroup:
         return RankProcess(rank, self.folder, lambda: self._on_change(self))
 
     async def reset_for_restart(self, restarts: Sequence[int]) -> None:
-        """Prepare the ranks that are to be restarted: after this, they count as never started.
+        """Prepare the ranks that must be restarted. After this call, they count as never started.
 
         `restarts` has the wanted number of restarts of each rank. If a rank with fewer restarts still runs,
         it has stalled, and is killed.

@@ -1,4 +1,4 @@
-"""Plans the processes of a job. Pure, so that tests can compare whole plans."""
+"""Plans the processes of a job, with pure functions, so that tests can compare whole plans."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _OWN = TypeAdapter(OwnOptions)
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """A group of processes, except for the ports and folders, which only the machine can assign."""
+    """The plan of a group of processes, without its ports and folders, which only the machine can assign."""
 
     group: GroupRef
     roles: tuple[str, ...]
@@ -132,7 +132,7 @@ def plan(
 def _python(virtual_environment: Path | None, path: str) -> Mapping[str, str]:
     """Return the variables that the activation of the virtual environment would set (docs.python.org, venv).
 
-    None: only the PATH.
+    Without a virtual environment, the only variable is PATH.
     """
     if virtual_environment is None:
         return {"PATH": path}

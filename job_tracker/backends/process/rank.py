@@ -101,7 +101,7 @@ class RankProcess:
     async def _follow(self, *, unless_starting: bool = False) -> None:
         if not self.is_pending:
             return
-        # The supervisor is about to write its record, and no event announces the record.
+        # No event announces the record that a starting supervisor is about to write, so the files are polled.
         deadline = time.monotonic() + _RECORD_SECONDS
         while (found := await asyncio.to_thread(_find, self.folder)).is_unwritten:
             if time.monotonic() > deadline:
@@ -117,7 +117,7 @@ class RankProcess:
                 os.close(found.pidfd)
         elif found.pidfd is None:
             self._ending = self._finishing(None)
-            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # after that, it continues
+            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # the task may take longer
         else:
             asyncio.get_running_loop().add_reader(
                 found.pidfd, self._supervisor_ended, found.pid, found.session
@@ -201,7 +201,7 @@ class RankProcess:
         return background(self._finish(session), f"the end of {self.folder.path.name}")
 
     async def _finish(self, session: int | None) -> None:
-        """Kill the processes that a supervisor has left, and read how the rank ended."""
+        """Read how the rank ended. If no record shows this, kill the processes that the supervisor left."""
         while self._end is None and not self._is_closed:
             try:
                 end = await asyncio.to_thread(self._read_end)
@@ -282,7 +282,7 @@ def _find(folder: RankFolder) -> _Found:
     if record is None:
         is_supervised = folder.is_supervised()
         was_started = is_supervised or folder.was_started()
-        # The supervisor may have taken the lock between the two looks.
+        # The supervisor may have taken the lock between the first two checks, so the lock is checked again.
         is_unwritten = is_supervised or (was_started and folder.is_supervised())
         return _Found(restarts, was_started, is_unwritten=is_unwritten)
     pidfd = None

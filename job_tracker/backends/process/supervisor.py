@@ -199,7 +199,8 @@ def _execute(command: _Command, log: int) -> None:
         os.dup2(source, target)
     if command.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (command.memory_limit_bytes,) * 2)
-    # Ignored signals stay ignored after an exec: SIGPIPE by Python, SIGINT if a shell started us with &.
+    # Ignored signals would stay ignored after the exec. Python ignores SIGPIPE, and SIGINT is ignored if a
+    # shell has started the service with &.
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -208,7 +209,10 @@ def _execute(command: _Command, log: int) -> None:
 
 
 def _wait(child: int) -> tuple[int, bool]:
-    """Wait for the child, or for SIGTERM. Return the child's wait status and whether SIGTERM came."""
+    """Wait until the child has ended. After SIGTERM, end it and all other descendants first.
+
+    Return the child's wait status and whether SIGTERM came.
+    """
     while True:
         while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
             if reaped[0] == child:

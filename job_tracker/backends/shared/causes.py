@@ -280,7 +280,7 @@ def _of_exception(raised: RaisedException) -> Cause:
     if variable is not None:
         return Cause(text, _VARIABLE.remedy.format(safe(variable[1])), at=raised.at)
     found = _kind_of(line)
-    if found is None:  # the exception may only wrap an exception of a known kind
+    if found is None:  # perhaps the exception only wraps an exception of a known kind
         for earlier in raised.chain:
             if found := _kind_of(earlier.line[:LONGEST_LINE]):
                 text = f"{text}, after {safe(earlier.line)}"

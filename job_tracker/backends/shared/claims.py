@@ -13,7 +13,7 @@ class Claim(Enum):
     OTHER_PLAN = auto()
     """The object may have run with another configuration. Fail the launch."""
     RESTART = auto()
-    """The object's rank is to be restarted. Remove the object, and create the wanted one."""
+    """The object's rank must be restarted. Remove the object, and create the wanted one."""
     ADOPT = auto()
     """The object is the wanted one. Use it."""
 

@@ -27,7 +27,7 @@ class NoLiveLog(BackendUnavailable):
 
 
 def is_saved(keeping: asyncio.Task[bool]) -> bool:
-    """Return whether this ended task of EngineLogs.keep has saved the whole log."""
+    """Return whether `keeping`, an ended task of EngineLogs.keep, has saved the whole log."""
     return not keeping.cancelled() and keeping.exception() is None and keeping.result()
 
 
@@ -97,7 +97,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 yield piece
 
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
-        """Copy the log that the rank has printed since its last restart to the spool.
+        """Copy to the spool the log that the rank has printed since its last restart.
 
         Return whether the whole log was copied. With `again`, repeat the copy if the engine does not answer.
         """

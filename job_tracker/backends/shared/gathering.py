@@ -11,9 +11,9 @@ Result = TypeVar("Result")
 
 
 async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Wait for all results. If calls fail, raise one of the errors, preferably a LaunchFailed.
+    """Wait for all results. If calls fail, raise one of the errors.
 
-    After a LaunchFailed, the launch is not repeated.
+    A LaunchFailed is preferred, because the launch is then not repeated.
     """
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]

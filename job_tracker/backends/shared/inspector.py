@@ -1,4 +1,4 @@
-"""Reports which code the processes of a rank are executing. It looks at them from outside.
+"""Reports which code the processes of a rank are executing, as seen from outside the processes.
 
 The text of this program is an argument of python3.
 

@@ -87,11 +87,11 @@ def common_variables(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """Return the variables of the instances of a role, without the variables in `secret` and those of the
-    framework.
+    """Return the variables of the instances of a role, except the variables of the framework.
 
-    `more` are further variables of the service. `cpu` is the CPU limit of an instance; None if it is unknown.
-    `processes` is the number of training processes that share it.
+    Variables whose names are in `secret` are left out. `more` are further variables of the service. `cpu` is
+    the CPU limit of an instance; None if it is unknown. `processes` is the number of training processes that
+    share this limit.
     """
     defaults = dict(DEFAULTS)
     if cpu is not None:

@@ -62,9 +62,7 @@ def group_annotations(job: Job) -> dict[str, str]:
 
 
 def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupRef | None:
-    """Return the group of an object with these labels and annotations; None if they are not those of the
-    service.
-    """
+    """Return the group of an object with these labels and annotations; None if no service has set them."""
     job_id, attempt = number(labels.get(JOB_ID)), number(labels.get(ATTEMPT))
     if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
         return None

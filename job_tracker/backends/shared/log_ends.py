@@ -12,8 +12,8 @@ A report of torchrun has 35 lines, and 10 more for each process.
 """
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""If the line with the cause is not among the last lines: the numbers of lines that are kept before and after
-this line, and the largest length of a line after it.
+"""The rules if the line with the cause is not among the last lines: the number of lines that are kept before
+this line, the number of the log's last lines that are kept, and the largest length of these last lines.
 """
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
@@ -37,8 +37,9 @@ _BESIDES = re.compile(
 def evidence_of(log_end: str) -> str:
     """Return the last lines that the training printed; if it printed none, the last lines of its launcher.
 
-    Colours are left out, and of consecutive reports of progress all but the last. If the line that names the
-    cause is not among the last lines, the result has some lines around it, and some of the last lines.
+    Colours are left out. Of consecutive reports of progress, only the last one stays. If the line that names
+    the cause is not among the last lines, the result has this line, some lines before it, and some of the
+    last lines.
     """
     log_end = _COLOURS.sub("", log_end)
     lines = _with_few_reports(_of_training(log_end.splitlines()) or log_end.splitlines())

@@ -59,8 +59,8 @@ def main(
     Each user then has a separate folder in ROOT, because images may run as different users.
 
     `uv` is the path of uv; empty: PATH is searched for it. Environments that were not used for `keep` seconds
-    are removed. If there are more than `most`, those whose last use is longest ago are removed, too. With
-    `keep` None, none are removed.
+    are removed. If there are more than `most`, those whose last use is longest ago are removed, too. If
+    `keep` is None, no environments are removed. `link_mode` is the value of uv's setting of this name.
     """
     with open(file, "rb") as requirements:
         content = requirements.read()
@@ -107,7 +107,7 @@ def name_of(content: bytes, tree: str, image: str = "") -> str:
 def _libc() -> "str | None":
     try:
         return os.confstr("CS_GNU_LIBC_VERSION")
-    except (OSError, ValueError):  # another library
+    except (OSError, ValueError):  # this is not the GNU C library
         return None
 
 
@@ -127,7 +127,8 @@ def is_pinned(content: bytes) -> bool:
 def sweep(root: str, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds.
 
-    Of the others, keep only the `most` last used. Environments of running commands stay. Raises OSError.
+    Of the others, keep at most `most`: those that were used last. Environments of running commands stay.
+    Raises OSError.
     """
     locks = [
         entry.path for entry in os.scandir(root) if entry.name.endswith(_LOCK) and not entry.is_symlink()
@@ -155,7 +156,7 @@ def _remove(path: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             folder = path[: -len(_LOCK)]
             with suppress(FileNotFoundError):
-                # This file goes first, so that no service uses a half-removed environment after a crash.
+                # This file is removed first, so that a half-removed environment is not used after a crash.
                 os.unlink(os.path.join(folder, "complete"))
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(FileNotFoundError):

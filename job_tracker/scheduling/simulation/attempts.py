@@ -33,7 +33,7 @@ class Span:
     held: dict[str, int]
     """The amount of each resource that the attempt held."""
     lost: float = 0.0
-    """The lost seconds: the work that the next attempt repeats, and its startup."""
+    """The lost seconds: the startup of this attempt, and the work that the next attempt repeats."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ class Cluster:
     """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)
     spot: Spot | None = None
-    """The times at which machines are taken away. None: no machine is."""
+    """The times at which machines are taken away. None: no machine is taken away."""
 
     @classmethod
     def of(cls, instances: int) -> "Cluster":

@@ -46,9 +46,9 @@ class Judgement:
     before_high: float
     """The share of the judged jobs that started before their P90."""
     loss: float
-    """The pinball loss of P50 and P90, in seconds."""
+    """The mean pinball loss of the expected P50 and P90, in seconds."""
     loss_of_last_waits: float
-    """The pinball loss of the quantiles of the last 500 waits, in seconds."""
+    """The mean pinball loss if the quantiles of the last 500 waits are the expected ones, in seconds."""
 
     @property
     def ratio(self) -> float:

@@ -45,8 +45,8 @@ class Fairness:
     utilisation: float
     """The share that all queues together used of the most used resource."""
     index: float
-    """Jain's fairness index of usage divided by weight, over the queues that had jobs. 1: all queues had the
-    same.
+    """Jain's fairness index of usage divided by weight, over the queues that had jobs. 1: the values of all
+    these queues were equal.
     """
 
 
@@ -65,13 +65,13 @@ class Summary:
     by_queue: Mapping[str, Waits]
     by_project: Mapping[str, Waits]
     promised: int
-    """The number of jobs that have had a promised start."""
+    """The number of jobs that started in the simulation and had a reservation before."""
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int
     """The number of jobs that never started, were refused, or were stopped and never continued."""
     stopped: int = 0
-    """The number of attempts that were stopped for other jobs."""
+    """The number of attempts that were stopped for other jobs and did not continue at once."""
     resized: int = 0
     """The number of attempts that were stopped to continue with more or fewer instances."""
     evicted: int = 0

@@ -99,8 +99,8 @@ def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None
     """Return the planner's plan, but with victims sorted as Kueue sorts them.
 
     Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
-    victims that are not needed after all are put back, beginning with the last one. No job waits because
-    victims would lose much. The planner's resizes of elastic jobs are left out.
+    victims that are not needed after all are put back, beginning with the last one. Victims are stopped
+    however much they lose. The planner's resizes of elastic jobs are left out.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     stopped = preemptions(snapshot, decided, now, orders=(_newest_first,), patience=math.inf)
@@ -150,7 +150,7 @@ def size_of(gang: Gang) -> int:
 
 
 def duration_of(gang: Gang) -> float:
-    """Return how long a gang is expected to run."""
+    """Return how many seconds a gang is expected to run; infinity if this is unknown."""
     return math.inf if gang.expected is None else gang.expected.median
 
 

@@ -23,7 +23,7 @@ class Record:
     is_done: bool = False
     refused: str = ""
     first_promise: float | None = None
-    """The start that the first reservation of the job promised."""
+    """The start that the first reservation of the job promised. Infinite: it promised none."""
     moves: list[str] = field(default_factory=list)
     """The reasons why the job's reservation was moved later, one for each move."""
 
@@ -34,7 +34,7 @@ class Record:
 
     @property
     def waited(self) -> float:
-        """The seconds that the job waited before its attempts, in all.
+        """The total seconds that the job waited before its attempts.
 
         Raises AssertionError if the job never started.
         """

@@ -65,8 +65,8 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    If the policy never starts a job, its record has no start. `more` is asked for further jobs during the
-    simulation, as long as jobs run.
+    If the policy never starts a job, its record has no start. Once all jobs are submitted, `more` is asked
+    for further jobs at each event.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
@@ -96,7 +96,7 @@ class _Replay:
         self._policy, self._durations, self._watcher, self._more = policy, durations, watcher, more
         self._flavors = cluster.flavors
         self._free = {
-            # Where machines are known, the policy counts by machine.
+            # If machines are known, the policy counts by machine, and this simulation does not check it.
             flavor.name: {} if flavor.nodes else dict(flavor.capacity)
             for flavor in cluster.flavors
         }
@@ -108,7 +108,7 @@ class _Replay:
         self._promises: dict[int, Promise] = {}
         self._usage = dict(cluster.usage)
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
-        """The use of the running gangs of a queue at present, by flavor and resource."""
+        """The present use by running gangs, by queue, flavor and resource."""
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters. If there is a single queue, none matters."""
         self._ends: list[tuple[float, int, int]] = []
@@ -122,11 +122,11 @@ class _Replay:
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs for which jobs were stopped that have ended since."""
+        """The claims of waiting jobs, if the jobs that were stopped for them have ended since."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
-        """Whether jobs may be stopped. If not, a policy need not know the losses by stops."""
+        """Whether jobs may be stopped. If not, the snapshots have no stakes, to save time."""
         self._coming = 0
         """The index of the next job to submit. Its id is the index plus one."""
 
@@ -203,9 +203,7 @@ class _Replay:
         return job_id in self._running and self._attempts[job_id].number == number
 
     def _release(self, job_id: int, at: float, lost: float) -> None:
-        """Give back the resources that the job's attempt holds, and record the attempt with its lost
-        seconds.
-        """
+        """Release the resources of the job's attempt, and record the attempt with its lost seconds."""
         running = self._running.remove(job_id)
         assert running is not None
         self._count(running, -1, at)
@@ -371,7 +369,7 @@ class _Replay:
                 heappush(self._evictions, (lost_at, job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
-        """Take the resources that a gang uses (`sign` is 1), or give them back (-1)."""
+        """Take the resources that a gang uses (`sign` is 1), or release them (-1)."""
         queue, flavor = running.gang.queue, running.allocation.flavor
         free, used = self._free.get(flavor, {}), used_by(running)
         for resource in free.keys() & used.keys():
@@ -389,9 +387,9 @@ class _Replay:
 
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
-    """Return the speed of a job with this allocation, relative to the speed to which its run time refers.
+    """Return the speed of a job with this allocation, as a multiple of the speed that `TraceJob.run` assumes.
 
-    Only elastic jobs have another speed than 1.
+    Only elastic jobs have speeds other than 1.
     """
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked

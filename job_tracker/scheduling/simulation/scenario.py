@@ -49,7 +49,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a scenario."""
+    """The figures and the records of a simulated scenario."""
 
     name: str
     instances: int

@@ -38,7 +38,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The allocation of a job that runs at the start of a simulation."""
+    """The start and the allocation of a job that already runs when a simulation begins."""
 
     at: float
     """The start of the job, in seconds from the start of the simulation; 0 or less."""
@@ -55,12 +55,12 @@ class TraceJob:
     """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
-    """The time in seconds from the start of the trace. Less than 0: the job already waits at the start."""
+    """The time in seconds from the start of the trace. Less than 0: submitted before the start."""
     run: float
     """The run time in seconds.
 
-    For an elastic job, it is the run time in the size that the job asks for, or in its size at the start of
-    the simulation.
+    For an elastic job, it is the run time in the size that the job asks for. If the job already runs at the
+    start of the simulation, it is the run time in the size that the job has then.
     """
     instances: int
     """The number of instances: one for each GPU."""
@@ -69,7 +69,7 @@ class TraceJob:
     priority: int = 0
     project: str = ""
     said: Expected | None = None
-    """The expected run time."""
+    """The expected run time that is stated with the job. None: none is stated."""
     each: tuple[Part, ...] = ()
     """The job's parts. Empty: one part of `instances` equal instances, without other resources."""
     least: int = 0
@@ -93,8 +93,8 @@ def read(path: Path) -> list[TraceJob]:
     """Return a file's jobs that have GPUs, in the order of submissions. Raises TraceError and OSError.
 
     The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
-    expected_s, priority or qos, least, and saves. Without an algorithm, gpu_milli, cpu_milli, memory_mib and
-    qos together stand for it. Other columns are ignored.
+    expected_s, priority or qos, least, and saves. Without the column algorithm, gpu_milli, cpu_milli,
+    memory_mib and qos together stand for it. Other columns are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -256,8 +256,8 @@ def _saving(line: _Line) -> Saving:
 def _algorithm(line: _Line) -> str:
     """Return the algorithm of the job in a line.
 
-    If the line names none, the job's resources stand for it, since jobs with equal requests probably have the
-    same algorithm.
+    If the file has no column for it, the job's resources stand for it, since jobs with equal requests
+    probably have the same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

@@ -38,7 +38,7 @@ _CANCEL_SECONDS = 1.0
 class Write:
     """A write of this process to the server.
 
-    The server's message about the write is ignored, unless the write never got an answer.
+    The server's message about the write is used only if the write got no answer.
     """
 
     token: str
@@ -75,13 +75,14 @@ class ChangeFeed:
         """Stop listening."""
         while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            # One call may not be enough: the library calls asyncio.wait_for. Before Python 3.12, wait_for
-            # loses a cancel that comes as its call ends (https://github.com/python/cpython/issues/86296).
+            # One cancellation may not be enough: the library calls asyncio.wait_for, which before Python 3.12
+            # loses a cancellation that arrives while its call is ending
+            # (https://github.com/python/cpython/issues/86296).
             await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a write for the duration of the block. The server's message about it has its token.
+        """Register a write for the duration of the block. The server's message about the write has its token.
 
         If the caller calls `publish` in the block, after the server's answer, the message is ignored. If
         there is no answer, for example because the caller was cancelled, the change in the message is
@@ -118,9 +119,9 @@ class ChangeFeed:
             log.info("%s: changes are received again", self._connection.address)
 
     async def _subscribe_again(self) -> PubSub:
-        """Connect again, trying until it succeeds, and publish all changes that may have been missed.
+        """Try to connect until this succeeds, and publish all changes that may have been missed.
 
-        Return the channel.
+        Return the new channel.
         """
         backoff, logged = Backoff(_FIRST_DELAY, _LONGEST_DELAY), ""
         while True:

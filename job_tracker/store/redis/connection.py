@@ -20,8 +20,8 @@ from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
 
-# While one batch is under way, the next batch is collected. Several batches may be under way, so that a slow
-# list delays few other calls.
+# Several batches may be under way at the same time, so that a slow list delays few other calls. If _BATCHES
+# batches are under way, further calls wait, and are sent together in the next batch.
 _LARGEST_BATCH, _BATCHES = 128, 4
 
 
@@ -127,7 +127,7 @@ class Connection:
                 pipeline.evalsha(call.script.digest, 1, self._meta, *call.arguments)
             answers: list[Any] = await pipeline.execute(raise_on_error=False)
         for index, call in enumerate(calls):
-            if isinstance(answers[index], NoScriptError):  # the server has restarted; the script has not run
+            if isinstance(answers[index], NoScriptError):  # not run: the server does not know this script
                 try:
                     answers[index] = await self.evaluate(call.script, *call.arguments)
                 except RedisError as error:

@@ -33,7 +33,7 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
     {p}:token:ID              hash: one token of a caller
     {p}:tokens                sorted set, all scores 0: the ids of all tokens
     {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
-    {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
+    {p}:token-ends            sorted set: the ids of tokens that end, scored by their end (Unix time)
     {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
     {p}:declarations          hash: PROJECT/KIND/NAME -> the version of a declared algorithm, dataset or queue
                               on one line; on the next, JSON of its time of change, author and definition

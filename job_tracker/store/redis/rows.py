@@ -34,7 +34,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         ranks=encoding.RANKS.validate_json(row["ranks"]),
         ending=encoding.ENDING.validate_json(row["ending"]) if row["ending"] else None,
         progress=encoding.PROGRESS.validate_json(row["progress"]) if row["progress"] else None,
-        # Stores of schema 1 lack these fields.
+        # Jobs that were written with schema 1 lack these fields.
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
         history=encoding.MOVES.validate_json(row.get("moves", b"[]")),
@@ -58,7 +58,7 @@ def time_fields(where: JobFilter) -> Iterator[str]:
     """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
-            # The text has 26 characters, without the time zone.
+            # The first 26 characters are the time without the time zone.
             yield each.astimezone(UTC).isoformat(timespec="microseconds")[:26] if each else ""
 
 

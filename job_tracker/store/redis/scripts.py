@@ -1,6 +1,7 @@
 """The Lua scripts. Each script is one atomic step.
 
-A script checks first and writes afterwards. Only REPORT_KEY_ROTATE deletes unused keys before its last check.
+A script that may refuse something decides this before its first write. The exception is REPORT_KEY_ROTATE:
+it deletes unused keys before it checks the number of keys.
 
 Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
 read-only replica), it refuses the first write of a script. It never accepts the first write and refuses a

@@ -248,7 +248,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
         jobs: list[Job] = []
         while len(jobs) < limit:
-            most = min(limit - len(jobs), _READ_AT_ONCE)  # so that no script blocks the server
+            most = min(limit - len(jobs), _READ_AT_ONCE)  # so that no script blocks the server for long
             _, found = await self._run(scripts.HEAD, most, jobs[-1].id if jobs else after)
             jobs += _jobs(found)
             if len(found) < most:

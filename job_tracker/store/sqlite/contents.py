@@ -41,12 +41,12 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page, self._page_size = 0, 0
-        # If another process reads an older state, the id may still be only in the log. In this case, it is
-        # not checked.
+        # If another process reads an older state, the id may still be only in the log. In this case, the id
+        # is not checked.
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content, and how it was lost. Raises OSError if this is unknown."""
+        """Return the files that lack content, with the kind of loss. Raises OSError if this is unknown."""
         # The index is read before the files: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
@@ -75,7 +75,7 @@ class OpenContents:
     def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
         """Return the numbers of the pages that the database file, which has `size` bytes, has lost.
 
-        It should have `pages` pages. The page with the store's id counts as lost if it has another content.
+        It should have `pages` pages. The page with the store's id counts as lost if it no longer has the id.
         """
         lacking: set[int] = set()
         if size < self._size:

@@ -16,7 +16,7 @@ _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _OTHERS = 0o077
 
 Identity = tuple[int, int]
-"""Device and inode."""
+"""The device and the inode of a file."""
 
 
 class Loss(Enum):
@@ -93,9 +93,9 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that are lost, and how.
+        """Return the files that are lost, with the kind of loss.
 
-        This takes microseconds. Raises OSError if it cannot be determined.
+        This takes microseconds. Raises OSError if the state of a file cannot be determined.
         """
         found = {}
         for file, identity in self._opened.items():
@@ -111,7 +111,7 @@ def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
     The kernel frees the lock when the process ends. The folder is created if needed. If possible, other users
-    lose access to it, since anyone who can read the report keys in the store can forge reports.
+    lose access to the folder, since anyone who can read the report keys in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
@@ -150,7 +150,7 @@ def make_private(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Lock the file at `path`, and return its descriptor. Raises BlockingIOError if it is locked."""
+    """Lock the file at `path`, and return its descriptor. Raises BlockingIOError if it is locked already."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
         try:

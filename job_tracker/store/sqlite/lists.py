@@ -1,4 +1,4 @@
-"""Lists of jobs: finds the ids that match a filter, and reads few jobs of other projects or callers.
+"""Finds the ids of the jobs that match a filter, and reads few rows of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So without further
 conditions, the number of entries that it reads is about the number that it returns, however many jobs there
@@ -86,7 +86,7 @@ def _merged(
 ) -> Iterator[int]:
     """Yield the ids in the ranges, newest first.
 
-    `select` reads one range; its first values are those of the range.
+    `select` reads one range. The values that define the range are bound first, and `values` after them.
     """
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
@@ -99,7 +99,7 @@ def _merged(
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs that were submitted at this time or later.
 
-    If there are none, return the id after the last job. The times are assumed to grow with the ids.
+    If there are no such jobs, return the id after the last job. The times are assumed to grow with the ids.
     """
     # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
     # other value.

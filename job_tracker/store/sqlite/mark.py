@@ -25,13 +25,13 @@ class Mark:
     is_exact: bool
     """Whether `last_id` was certainly given to a job, or skipped.
 
-    If not, the store is open or was not closed properly. Then up to 1,000 ids, the last of which is this one,
-    may be unused.
+    If not, the store is open or was not closed properly. Then up to 1,000 ids may be unused, of which
+    `last_id` is the highest.
     """
 
     @property
     def surely_given(self) -> int:
-        """The highest id of which it is certain that it was given to a job, or skipped."""
+        """The highest id that was certainly given to a job, or skipped."""
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
@@ -46,9 +46,10 @@ class Mark:
 
 
 def read(path: Path) -> Mark | None:
-    """Return the mark of the database at `path`; None if there is none: earlier versions wrote none.
+    """Return the mark of the database at `path`; None if there is none.
 
-    Raises StoreRefused if the mark is damaged, and OSError.
+    A new store, and a store that only earlier versions have opened, have no mark.
+    Raises StoreRefused if the mark is damaged, and OSError if it cannot be read.
     """
     file = files.mark_of(path)
     try:
@@ -122,7 +123,10 @@ class Marker:
         self._free = 0
 
     def settle(self, connection: sqlite3.Connection) -> None:
-        """Record the last id as exact. Call this before the log is moved into the database."""
+        """Record the last id as exact. Call this before the log is moved into the database.
+
+        If the mark is not exact and the log is missing, the next start assumes that jobs were lost.
+        """
         exact = Mark(self._mark.store_id, self._last_id(connection), is_exact=True)
         if exact != self._mark:
             self._write(exact)

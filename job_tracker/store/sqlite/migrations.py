@@ -1,6 +1,6 @@
 """The tables of the job store, as migrations from each earlier version."""
 
-# Each entry migrates a file from version i to version i + 1. Released entries never change.
+# Entry i migrates a file from version i to version i + 1. Released entries must never change.
 #
 # Triggers keep other tables consistent with `jobs`. `tallies`, `project_tallies` and `queued_of_callers` have
 # counts, `job_tags` has the tags, and `remains` has the deleted jobs.

@@ -1,4 +1,4 @@
-"""The queue, live jobs, due jobs and counts in SQLite."""
+"""The queue, live jobs, due jobs and numbers of jobs in SQLite."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -10,9 +10,9 @@ from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import rows
 
 _READ_AT_ONCE: Final = 32
-"""The number of jobs that are read at once on the event loop."""
+"""The largest number of queued jobs that are read on the event loop. More jobs are read in a thread."""
 _MAX_KNOWN: Final = 4096
-"""The largest number of positions that are kept."""
+"""The largest number of positions in the cache."""
 
 
 class _Read(Protocol):

@@ -1,4 +1,4 @@
-"""Reports in tables: the last progress in the row of its job, metrics as thinned series, artifacts by
+"""Reports in tables: the latest progress in the row of its job, metrics as thinned series, artifacts by
 name.
 """
 
@@ -72,7 +72,7 @@ def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
 
 
 def _point(row: sqlite3.Row) -> SeriesPoint:
-    _, attempt, step, at, value = row  # names of columns would take longer, and there may be many points
+    _, attempt, step, at, value = row  # access by column names takes longer, and there may be many points
     return SeriesPoint(attempt, step, rows.moment(at), _read(value))
 
 

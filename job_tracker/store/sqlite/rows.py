@@ -42,7 +42,7 @@ def size_of(row: sqlite3.Row) -> int:
 
 
 def fixed_columns(job: Job) -> dict[str, Any]:
-    """Return columns of a new job, with their values: those that `changing_columns` does not return."""
+    """Return the columns that a new job has besides those of `changing_columns`, with their values."""
     return {
         "version": job.version,
         "name": job.spec.name,

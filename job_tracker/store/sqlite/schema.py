@@ -73,11 +73,11 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
 
 def _advice(path: Path, error: Exception) -> str:
-    """Return what to do after an error that prevents the use of a file."""
+    """Return advice for an error that prevents the use of a file."""
     remedy = local_faults.remedy_of(error) if isinstance(error, OSError) else None
     with suppress(OSError):  # the folder cannot be read: the first error says more
         if remedy is None and shutil.disk_usage(path.parent).free < _FULL:
-            remedy = local_faults.DISK_FULL  # SQLite may call it an I/O error
+            remedy = local_faults.DISK_FULL  # SQLite may report a full disk as an I/O error
     if remedy is None:
         return "Restore it from a backup, or move it away to start with an empty store."
     return f"This can pass: {remedy}; then start the service again."
@@ -144,7 +144,7 @@ def has_had_jobs(path: Path) -> bool:
 def _migrate(connection: sqlite3.Connection) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for target, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        # Each version has its own transaction, so a crash leaves the file at the version before.
+        # Each version has its own transaction, so a crash leaves the file at the previous version.
         connection.executescript(
             f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID}; "
             f"PRAGMA user_version = {target}; COMMIT;"

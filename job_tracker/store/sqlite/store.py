@@ -43,7 +43,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # cached jobs, and the characters of the spec of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # the most cached jobs, and the most characters of the spec of each
 
 
 class SqliteStore(
@@ -322,7 +322,7 @@ class SqliteStore(
         await self._writer.close()
         await asyncio.to_thread(self._lists.shutdown)
         if self._watch.is_whole:
-            with suppress(OSError, sqlite3.Error):  # after an error, the mark stays as after a kill
+            with suppress(OSError, sqlite3.Error):  # after an error, the mark stays inexact, as after a kill
                 self._marker.settle(self._connection)
         # The connection that is closed last makes a checkpoint, unless it is read-only. After a truncation, a
         # checkpoint would do damage, so a reader is closed last.

@@ -13,8 +13,8 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-# This sum is cheap: it is computed only for queues with a limit, and a queue has at most as many blocks as
-# queued jobs.
+# This sum is cheap: it is needed only for queues with a limit on their queued jobs, and a queue has at most
+# as many blocks as queued jobs.
 _QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
 _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
     f"coalesce(({count}), 0) < ?"

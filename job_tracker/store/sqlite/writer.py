@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""If a commit has at least this number of operations, the next commit waits for as many as it had."""
+"""After a commit of at least this many operations, the next commit waits for as many operations."""
 _PATIENCE = 0.01
 """The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
@@ -55,8 +55,8 @@ class GroupCommitter:
 
     The operations that come during a commit wait for the next commit. A commit takes as much CPU time as
     about ten operations. So under load, a commit first waits for a short time, until there are as many
-    operations as in the last commit. An operation must check first and write afterwards: an operation that
-    raises a TrackerError must not have written. The result of an operation reaches the caller once it is
+    operations as in the previous commit. An operation must check first and write afterwards: an operation
+    that raises a TrackerError must not have written. The result of an operation reaches the caller once it is
     durable.
     """
 

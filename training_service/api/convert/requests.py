@@ -88,7 +88,10 @@ def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
 
 
 def request_for(job: Job) -> pb.TrainRequest:
-    """Return a request that repeats the job. It has all values, so later defaults do not change it."""
+    """Return a request that repeats the job.
+
+    It also has the values that the job got by default, so the new job gets them even if the defaults change.
+    """
     spec = job.spec
     # The variable with the undeclared parameters is not a parameter: the service makes it again.
     environment = {name: value for name, value in spec.environment.items() if name != FREE_PARAMETERS}

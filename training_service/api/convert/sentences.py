@@ -1,4 +1,4 @@
-"""The sentences of the status message: the state of a job, and the reason."""
+"""The sentences of the status message: the state of a job, and the reason for it."""
 
 import math
 from datetime import UTC, datetime
@@ -49,7 +49,10 @@ def message_of(view: JobView) -> str:
 
 
 def _outlook(outlook: Outlook | None) -> str:
-    """Return sentences on why a queued job waits, and when it may start; empty without an outlook."""
+    """Return sentences on why a queued job waits, and when it may start.
+
+    The text is empty if there is no outlook, or if the scheduler has not decided about the job yet.
+    """
     if outlook is None or outlook.reason is Reason.PENDING:
         return ""
     why = f" {SENTENCES[outlook.reason]}"
@@ -90,8 +93,8 @@ def _why(job: Job) -> str:
 def _what_happened(why: Diagnosis) -> str:
     """Return the summary and the cause of a diagnosis.
 
-    If the cause is unknown, return the summary and, unless the attempt has stalled, a line of the evidence
-    that often names the cause, usually the last one.
+    If the cause is unknown, return the summary and the line of the evidence that most likely names the cause,
+    usually the last line. If the attempt has stalled, return only the summary.
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
@@ -109,7 +112,10 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """Return a sentence on why the job, or its first rank with a note, waits; empty if no reason is known."""
+    """Return a sentence on why the job waits; if no reason is known, the note of the first rank that has one.
+
+    The text is empty if no rank has a note.
+    """
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:

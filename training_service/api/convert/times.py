@@ -42,7 +42,7 @@ def moment(field: str, timestamp: Timestamp) -> datetime:
 
 
 def time_of(at: float) -> datetime | None:
-    """Return a Unix time as a datetime in UTC; None if no datetime can be so late."""
+    """Return a Unix time as a datetime in UTC; None if no datetime can be so early or late."""
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError, OSError):

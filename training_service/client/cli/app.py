@@ -84,7 +84,10 @@ def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
 
 
 def _unwrapped(text: str) -> str:
-    """Join the lines of each paragraph: otherwise, the help would keep the line breaks of the source."""
+    """Join the lines of each paragraph without indented lines.
+
+    Otherwise, the help would keep the line breaks of the source.
+    """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(each if "\n " in each else each.replace("\n", " ") for each in paragraphs)
 
@@ -185,7 +188,8 @@ def trainctl(
 
     Output is tables and progress bars on a terminal, and plain lines in a pipe.
     """
-    # Escape characters that the terminal or locale cannot show. Otherwise, they raise UnicodeEncodeError.
+    # Escape characters that the terminal or locale cannot show. Otherwise, printing them would raise
+    # UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

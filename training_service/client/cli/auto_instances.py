@@ -1,8 +1,8 @@
 """`trainctl submit --instances auto`: a short study decides once how many instances a job gets.
 
-The study is a sweep in a folder, so it can be killed and resumed like any sweep (docs/sweeps.md). The request
-key of the job is made from the study's id: the same command after a kill continues the study, and never
-queues a second job.
+The study is a sweep in a folder, so it can be killed and resumed like any sweep (docs/sweeps.md). After a
+kill, the same command continues the study. It does not queue a second job, because the job's request key is
+made from the study's id.
 """
 
 from collections.abc import Mapping
@@ -99,7 +99,8 @@ def _found(series: Series, wish: Wish) -> int:
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
     """Create the folder of the study, unless it has the same study already.
 
-    A study whose trials the service has all refused is replaced. Raises BadParameter for another study.
+    If the service has refused all trials of the study in the folder, that study is replaced. Raises
+    BadParameter if the folder has another study.
     """
     try:
         record, history = sweeping.read(wish.folder)

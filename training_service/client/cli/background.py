@@ -79,9 +79,9 @@ class BackgroundService:
             raise Unavailable(f"no service can be started in {self._folder}: {error.strerror}") from error
 
     def stop(self, timeout: float = 60.0) -> int | None:
-        """Stop the service that `start` has started, and return its pid; None if there is none.
+        """Stop the service that `start` has started, and return its pid; None if it does not run.
 
-        Running jobs continue. Raises ServerError if the service does not stop in time.
+        Running jobs continue. Raises ServerError if the service does not stop within `timeout` seconds.
         """
         found = self._process()
         if found is None:

@@ -23,7 +23,8 @@ _START_OR_FIND = (
 def errors_reported() -> Iterator[None]:
     """If the block raises an error of the client, print it and exit with its exit code.
 
-    An error that is a bug of trainctl is not caught, so it is shown with its traceback.
+    Ctrl-C and a closed output have exit codes, too. An error that is a bug of trainctl is not caught, so it
+    is shown with its traceback.
     """
     try:
         try:
@@ -34,7 +35,7 @@ def errors_reported() -> Iterator[None]:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
     except KeyboardInterrupt as interrupt:
-        # A user who has pressed Ctrl-C knows this, so only the next step is printed.
+        # Users know that they have pressed Ctrl-C, so a line is printed only if it has a next step.
         if notes := getattr(interrupt, "__notes__", ()):
             remark(". ".join(["interrupted", *notes]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -53,8 +54,9 @@ def explanation(error: TrainingServiceError) -> str:
 
 
 def _drop_output() -> None:
-    """Send buffered output to /dev/null: after the reader of the pipe has gone, closing standard output
-    would fail.
+    """Send buffered output to /dev/null, because the reader of the pipe has closed it.
+
+    Otherwise, the interpreter would fail to flush standard output at its exit.
     """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())

@@ -2,7 +2,7 @@
 
 A command passes a message and two functions: `line` formats the message as a line, and `drawn` returns it as
 a Rich object. This module chooses between them. With --quiet, it writes only the value that a script needs:
-the id of the job, or the result of the function `brief` if the command passes one.
+the result of the function `brief` if the command passes one, else the id of the job, else the line.
 """
 
 import logging
@@ -52,7 +52,7 @@ class Output:
             self.form = Form.JSON if json else Form.QUIET
         else:
             self.form = Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
-        # A terminal that is too simple for drawing still obeys escape sequences.
+        # A terminal that is too simple for drawing (TERM=dumb) may still obey escape sequences.
         self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
         # Users' text is never highlighted, or parsed as markup or emoji codes.
         self._console = _Console(
@@ -92,8 +92,9 @@ class Output:
     ) -> Iterator[Callable[[M], None]]:
         """Yield a function that shows a message in place of the previous one.
 
-        On a terminal, the last message is drawn several times a second, so that clocks advance. Plain output
-        gets a line for each message whose line differs from the previous one. JSON output gets every message.
+        On a terminal, the latest message is drawn several times a second, so that clocks advance. Plain
+        output gets a line for each message whose line differs from the previous one. JSON output gets every
+        message.
         With --quiet, nothing is written.
         """
         if self.form is Form.TERMINAL:
@@ -191,7 +192,7 @@ def _brief(line: Callable[[M], str]) -> Callable[[M], str]:
 
 
 def silent(_message: object) -> str:
-    """Return no text, for results that --quiet leaves out."""
+    """Return "": the brief form of results that --quiet leaves out."""
     return ""
 
 

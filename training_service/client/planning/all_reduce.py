@@ -25,7 +25,7 @@ class Comparison:
     """The bytes of the gradients that are summed."""
     buckets: int
     alone: Mapping[str, float]
-    """The time of each algorithm, without any computation."""
+    """The time of each algorithm if nothing is computed meanwhile."""
     waiting: Mapping[str, float]
     """The time that a step waits, for each algorithm. The backward pass hides messages of the library's
     algorithm, but not of the other algorithms."""
@@ -47,7 +47,8 @@ def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison
         name: messages + of_bytes
         for name, (messages, of_bytes) in _algorithms(cluster, at.data, sent, buckets).items()
     }
-    # Gradients are sent during the backward pass of the last micro-batch: two thirds of that batch's work.
+    # Gradients are sent during the backward pass of the last micro-batch. A backward pass is two thirds of a
+    # micro-batch's work.
     hidden = OVERLAP * (choice.time.work + choice.time.recomputed) / at.micro_batches * 2 / 3
     waiting = {name: seconds for name, seconds in alone.items() if name != LIBRARY}
     return Comparison(sent, buckets, alone, {LIBRARY: max(0.0, alone[LIBRARY] - hidden), **waiting})
@@ -74,10 +75,10 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the seconds of latencies and of bytes if pairs of ranks exchange, at half the distance each
-    round.
+    """Return the seconds of latencies and of bytes for exchanges between pairs of ranks.
 
-    Ranks beyond the largest power of two also exchange all bytes with another rank.
+    The distance between the ranks of a pair is halved in each round. Ranks beyond the largest power of two
+    also exchange all bytes with another rank.
     """
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
@@ -98,7 +99,7 @@ def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
     depth = math.ceil(math.log2(node)) if node > 1 else 0
     latencies, seconds = 2 * depth * latency, 2 * depth * sent / bandwidth
-    if machines > 1:  # the one rank has all links of its machine to itself
+    if machines > 1:  # a machine's rank in the ring has all links of the machine to itself
         outer = min(cluster.inner_bandwidth, cluster.outer_bandwidth) * cluster.link_efficiency
         latencies += 2 * (machines - 1) * cluster.outer_latency
         seconds += 2 * (machines - 1) / machines * sent / outer

@@ -172,8 +172,8 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return the bytes of a micro-batch's activations: what each layer keeps, what one layer needs more while
-    it is recomputed, and the logits.
+    """Return the bytes of a micro-batch's activations: those that each layer keeps, those that one layer
+    needs in addition while it is recomputed, and the logits.
     """
     return _activation_bytes(
         training,

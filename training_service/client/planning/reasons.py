@@ -52,8 +52,8 @@ def words(layout: Layout) -> str:
 def parameters(training: Training, layout: Layout) -> dict[str, str]:
     """Return the parameters of `language-model` that select this layout.
 
-    The sizes of the model, the batch, PRECISION and STRATEGY are always given. Other parameters are left out
-    if the layout does not need them.
+    The sizes of the model, the batch, PRECISION and STRATEGY are always returned. Other parameters are left
+    out if the layout does not need them.
     """
     model = training.model
     found = {
@@ -85,7 +85,8 @@ def parameters(training: Training, layout: Layout) -> dict[str, str]:
 
 
 def differences(model: Model) -> str:
-    """Say how the model differs from the GPT that `language-model` trains; "" if it does not.
+    """Say how the model differs from the GPT that `language-model` trains, and whether its context is too
+    long for `language-model`; "" if neither applies.
 
     The rules are the same as in language_model/model.py and layout.py, which the client does not have.
     """

@@ -9,7 +9,7 @@ from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Time, Training
 
 LEAST_GAIN = 0.5
-"""To be worth it, each added device must add at least this share of a single device's speed."""
+"""Each added device must add at least this share of the mean speed of the others; see `decide`."""
 
 MOST_CONTEXT_RANKS = 64
 
@@ -83,14 +83,13 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The search starts with the smallest number of devices on which the training fits, and considers offload
-    only if it fits on no number without. It then goes through the larger numbers, and changes from k to n
-    devices if n are faster, with a speed-up of at least 1 + least_gain (n/k - 1). So each added device brings
-    at least the share `least_gain` of the mean speed of the k. With `all_devices`, all devices are used.
+    The search starts with the smallest number of devices on which the training fits. It considers offload
+    only if the training fits on no number of devices without offload. It then goes through the larger
+    numbers, and changes from k to n devices if n are faster, and the speed-up is at least
+    1 + least_gain (n/k - 1). So each added device brings at least the share `least_gain` of the mean speed of
+    the k devices. With `all_devices`, all devices are used.
 
-    Returns Nothing if no layout fits.
-
-    Raises ValueError if `least_gain` is not from 0 to 1.
+    Returns Nothing if no layout fits. Raises ValueError if `least_gain` is not from 0 to 1.
     """
     if not 0 <= least_gain <= 1:
         raise ValueError(f"least_gain is {least_gain:g}; it must be from 0 to 1")
@@ -233,8 +232,8 @@ def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
 
 
 def _parts(examples: int) -> list[int]:
-    """Return the numbers of micro-batches to try: the divisors of `examples`; of more than eight, the three
-    lowest and the five highest.
+    """Return the numbers of micro-batches to try: the divisors of `examples`; if there are more than eight,
+    the three lowest and the five highest.
     """
     numbers = _divisors(examples)
     return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})

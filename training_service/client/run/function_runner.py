@@ -26,9 +26,9 @@ def main(function: str, arguments: str) -> None:
 
 
 def _add_stand_ins() -> None:
-    """Let `from training_service.client.remote import remote` work.
+    """Make `from training_service.client.remote import remote` work without the package.
 
-    This decorator returns the function itself, with a `submit` that raises RuntimeError.
+    The stand-in for `remote` returns the function itself, with a `submit` that raises RuntimeError.
     """
     for name in _NAMES:
         made = sys.modules.setdefault(name, ModuleType(name))

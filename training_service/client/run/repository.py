@@ -25,7 +25,7 @@ MOST_CHANGES = 1 << 20
 _SECONDS = 10.0
 """The time limit of all calls of git together. If it is reached, the version or the changes are missing."""
 _MOST_NAMES = 16 << 20
-_MOST_ARGUMENTS = 100_000  # bytes; Linux takes 2 MiB with the environment
+_MOST_ARGUMENTS = 100_000  # bytes; Linux allows 2 MiB for arguments and environment
 _PIECE = 1 << 16
 _KEPT_VARIABLES = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CEILING_DIRECTORIES"})
 _SAFE = {
@@ -113,8 +113,8 @@ class _Git:
         self.is_fine = True  # git also fails if no filter is configured
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
-            # In an option -c, git ends the name at the first =. So it cannot turn off a driver with = in its
-            # name.
+            # In an option -c, git ends the name at the first =. So the option cannot turn off a driver with =
+            # in its name.
             self.is_fine &= "=" not in driver
             self._options += [
                 *("-c", f"{driver}.clean=", "-c", f"{driver}.smudge=", "-c", f"{driver}.process="),

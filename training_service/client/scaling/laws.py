@@ -6,12 +6,12 @@ fixed. The time of a step on n instances is a sum of terms with coefficients tha
 * strong: T(n) = work/n + rest (n-1)/n + latency (n-1)
 * weak:   T(n) = work + rest (n-1)/n + latency (n-1)
 
-`rest` is the time that more instances do not divide. It is the serial part s of Amdahl's law (1967), as s +
-p/n = (s+p)/n + s (n-1)/n, and the bandwidth part of a ring all-reduce, which sends 2(n-1)/n of its bytes
-(Patarasuk and Yuan, 2009). **The times of steps alone cannot tell these two apart**: both have the same
-shape. A measured network can (`prediction`). `latency` is the time of the ring's 2(n-1) rounds, which grows
-with n. With weak scaling, `gustafson` is the law of Gustafson (1988): in the same time, n instances compute
-s + (1-s) n times as many examples as one instance.
+`rest` is the time that more instances do not divide. It has two parts. One is the serial part s of Amdahl's
+law (1967), since s + p/n = (s+p)/n + s (n-1)/n. The other is the bandwidth part of a ring all-reduce, which
+sends 2(n-1)/n of its bytes (Patarasuk and Yuan, 2009). **The times of steps alone cannot tell these two
+apart**: both have the same shape. A measured network can tell them apart (see `prediction`). `latency` is the
+time of the ring's 2(n-1) rounds, which grows with n. With weak scaling, `gustafson` is the law of Gustafson
+(1988): in the same time, n instances compute s + (1-s) n times as many examples as one instance.
 """
 
 import math
@@ -189,8 +189,9 @@ def fit(points: Iterable[Point], scaling: Scaling) -> Law:
     """Fit the simplest law that explains all points; if no law does, the law with the least sum of squares.
 
     Differences count as shares of the time, so that small and large times count alike. A law needs at least
-    as many different numbers of instances as coefficients. AICc would choose between laws with many points,
-    but it is not defined for two coefficients and four points, the usual numbers of a study.
+    as many different numbers of instances as coefficients. The criterion AICc could choose between laws if
+    there were many points. But it is not defined for two coefficients and four points, the usual numbers of a
+    study.
 
     Raises ValueError without points.
     """

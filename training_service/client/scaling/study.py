@@ -19,7 +19,7 @@ from training_service.client.sweeps.space import Value
 RATE = "examples_per_second"
 """The default metric: the examples per second of all instances together."""
 STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
-"""Series that trainer_kit reports: a step's time, how long the master waits in it, the bytes it sends."""
+"""Series that trainer_kit reports: a step's time, the master's wait in the step, the gradient bytes sent."""
 LOSS = "loss"
 MOST_OFF = 0.1
 """A law does not explain the points if it differs from one of them by more than this share of the point."""
@@ -131,7 +131,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison with the fastest series, on the largest number of instances that all have measured."""
+    """A comparison with the fastest series, on the largest number of instances that all series measured."""
 
     instances: int
     fastest: Series

@@ -10,7 +10,7 @@ Rate = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Prices:
-    """The prices by which a number of instances is judged."""
+    """The prices by which a number of instances is judged, and the least efficiency; see `of_measured`."""
 
     least_efficiency: float
     instance_hour: float | None = None

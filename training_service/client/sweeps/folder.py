@@ -81,13 +81,13 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
             file.write(record.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        (folder / _EVENTS).write_bytes(b"")  # before the settings, since old events belong to older settings
+        (folder / _EVENTS).write_bytes(b"")  # before the settings: old events must not belong to new settings
         draft.rename(folder / _SETTINGS)
         _sync(folder)
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Return the record and the events of the sweep in the folder, which another program may be running.
+    """Return the record and the events of the sweep in the folder. Another program may be running the sweep.
 
     Raises NotFound if there is no sweep, and InvalidRequest if a file is damaged.
     """

@@ -76,7 +76,7 @@ class Asha:
         return trial.should_prune()
 
     def add(self, event: Event) -> None:
-        """Add any event of an earlier run, or the end of a trial in this run."""
+        """Add an event of an earlier run, or the end of a trial in this run."""
         if isinstance(event, Reported):
             for step, value in event.points:
                 self.should_prune(event.trial, step, value)

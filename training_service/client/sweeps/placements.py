@@ -1,4 +1,4 @@
-"""Placements of instances as values of a search, such as any, near:rack or near:zone+apart:machine+strict."""
+"""Placements of instances as values of a search, such as `any` or `near:zone+apart:machine+strict`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,8 +1,8 @@
 """Runs a sweep: submits trials, checks their jobs and prunes poor ones.
 
 Every event is on disk before the runner relies on its effect. The request key of a job is made from the
-sweep's id and the trial's number. So the runner may be killed at any moment: the next run repeats the last
-step, and nothing is lost or done twice.
+sweep's id and the trial's number. So the runner may be killed at any moment: the next run repeats the step
+that was interrupted, and nothing is lost or done twice.
 """
 
 import logging
@@ -87,11 +87,11 @@ class Runner:
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Whether so many trials have failed that the sweep submits no more."""
+        """Whether so many trials have failed that the sweep submits no further trials."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:
-        """Run until all trials have ended. Submit no more trials once too many have failed.
+        """Run until all trials have ended. Submit no further trials once too many have failed.
 
         Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm, dataset or metric,
         or an unreachable service. The jobs then continue, and the sweep can be run again.

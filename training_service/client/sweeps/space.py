@@ -57,8 +57,8 @@ class Choices(BaseModel):
 class Range(BaseModel):
     """The numbers from `low` to `high`, both included. All are integers if `low`, `high` and `step` are.
 
-    With `log`, the logarithm of the value is uniform. With `step`, the values are `low` plus multiples of
-    `step`.
+    With `log`, the logarithm of the value is drawn uniformly. With `step`, the values are `low` plus
+    multiples of `step`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -66,7 +66,7 @@ def _rows(job: Job, series: Sequence[MetricSeries]) -> str:
     text = io.StringIO()
     rows = csv.writer(text)
     for each in series:
-        # A spreadsheet would take a name that begins with one of these characters for a formula.
+        # A spreadsheet would read a name that begins with one of these characters as a formula.
         name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
         rows.writerows(
             (job.id, name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points

@@ -24,8 +24,8 @@ from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _EXPLAINED_SECONDS: Final = 0.04
-"""The longest time that the page waits for the reasons why a job waits. Later reasons follow with the page's
-first event."""
+"""The longest time that the page waits for the reasons why a job waits. If they take longer, they come with
+the page's first event."""
 _EXPLANATION_SECONDS: Final = 1.0
 """An explanation may have been begun at most this many seconds before a page asks for it."""
 
@@ -49,7 +49,7 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    await visit.jobs.get(visit.who, visit.job_id)  # its errors get a page; errors within a stream do not
+    await visit.jobs.get(visit.who, visit.job_id)  # errors here get an error page; later ones do not
     return visit.stream(_versions(visit))
 
 
@@ -104,7 +104,7 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return an explanation of why the job waits. It is at most a few seconds old.
+    """Return an explanation of why the job waits. It was begun at most _EXPLANATION_SECONDS before this call.
 
     If a page stops waiting for the explanation, it is still completed, for other pages.
     """

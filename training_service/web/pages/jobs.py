@@ -32,7 +32,10 @@ class Row:
     job: Job
     position: int
     began: datetime | None
-    """The time when the job's state began. For an ended job: when it last began to run, or was submitted."""
+    """The time when the job's state began.
+
+    For an ended job, the time when it last began to run; if it never ran, the time when it was submitted.
+    """
     lasted: timedelta | None
     """The time from `began` to the end of the job. None: the job has not ended."""
 
@@ -81,7 +84,7 @@ async def table(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """First send all rows, unless the browser already shows them. Then send rows that change, come or go."""
     filtered = wanted(visit.request.query_params)
-    filtered.where(visit.who)  # its errors get a page; errors within a stream do not
+    filtered.where(visit.who)  # errors here get an error page; later ones do not
     return visit.stream(_versions(visit, filtered, visit.shown_before))
 
 

@@ -67,7 +67,7 @@ async def text(visit: Visit) -> Response:
     part = part_of(visit.query)
     wanted = LogRequest(rank=part.rank or 0, all_ranks=part.rank is None, attempt=part.attempt)
     pieces = visit.jobs.logs(visit.who, visit.job_id, wanted)
-    first = await anext(pieces, None)  # its errors get a page; errors within a stream do not
+    first = await anext(pieces, None)  # errors here get an error page; later ones do not
 
     async def content() -> AsyncIterator[bytes]:
         async with aclosing(pieces):

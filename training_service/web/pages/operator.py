@@ -23,7 +23,7 @@ async def service(visit: Visit) -> Response:
 
 
 async def tokens(visit: Visit) -> Response:
-    """List tokens of the project in the URL; of all projects if it names none."""
+    """List the tokens of the project that the URL names; of all projects if the URL names none."""
     project, after = visit.query.get("project", ""), visit.query.get("after", "")
     found, following = await visit.parts.access.list_tokens(visit.who, project, limit=_PAGE, after=after)
     return visit.page("tokens.html", tab="tokens", tokens=found, project=project, after=following)

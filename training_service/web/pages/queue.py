@@ -34,7 +34,7 @@ async def queue(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever it has changed."""
-    await _shown(visit, visit.who)  # its errors get a page; errors within a stream do not
+    await _shown(visit, visit.who)  # errors here get an error page; later ones do not
     return visit.stream(_versions(visit))
 
 

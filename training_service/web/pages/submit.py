@@ -1,4 +1,4 @@
-"""A form that submits a job, made from the parameters of its algorithm."""
+"""The form that submits a job. It has an input for each parameter of the job's algorithm."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ _TEXTS: Final = {
     "name": "name",
     "model": "output_model_name",
 }
-"""The fields of metadata, by their inputs."""
+"""The fields of the request's metadata, by the names of the form's inputs."""
 _NAMES_IN_ERRORS: Final = {
     "train_data_version_hash": "dataset_version",
     "output_model_name": "model",
@@ -106,7 +106,7 @@ async def _datasets(visit: Visit, project: str) -> list[str]:
 
 
 async def _begun(visit: Visit) -> Filled:
-    """Return the form as its URL asks: with the values of a job, or with an algorithm and a project."""
+    """Return the form that the URL asks for: with the values of a job, or with an algorithm and a project."""
     if source := visit.whole_number("from", 0, 1, 2**63 - 1):
         job = (await visit.jobs.get(visit.who, source)).job
         request = request_for(job)

@@ -100,7 +100,7 @@ def _target(folder: Path, name: str, *, force: bool) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ServerError(f"the service sent a file name outside the folder: {words.printable(name)}")
     target = folder / path
-    with suppress(OSError):  # for example for a name that is too long: writing the file reports this
+    with suppress(OSError):  # such as for a name that is too long: writing the file raises it again
         if target.exists() and not force:
             raise typer.BadParameter(f"{target} exists; --force replaces it")
     return target
@@ -124,7 +124,7 @@ def _download(client: TrainingClient, job: int, made: Artifact, target: Path, ba
     task = bar.add_task(words.printable(made.name), total=made.size or None)
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
-    draft = target.with_name(f".{os.getpid()}.part")  # the target's name may have the maximum length
+    draft = target.with_name(f".{os.getpid()}.part")  # a suffix could make the target's name too long
     try:
         with draft.open("wb") as file:
             for piece in client.fetch(job, made.name):

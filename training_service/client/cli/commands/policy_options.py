@@ -100,7 +100,7 @@ Flavor = Annotated[
 
 
 def number_policy(on_nonfinite: str, metrics: Sequence[str] | None) -> NumberPolicy | None:
-    """Build the message; None if no option is given."""
+    """Build the NumberPolicy of a request; None if no option is given."""
     policy = NumberPolicy(on_nonfinite=on_nonfinite, metrics=metrics or ())
     return policy if policy.ListFields() else None
 
@@ -111,7 +111,7 @@ def retry_policy(
     backoff: timedelta | None,
     max_backoff: timedelta | None,
 ) -> RetryPolicy | None:
-    """Build the message; None if no option is given."""
+    """Build the RetryPolicy of a request; None if no option is given."""
     policy = RetryPolicy(
         max_attempts=max_attempts,
         retry_on=retry_on or (),
@@ -124,7 +124,7 @@ def retry_policy(
 def deadlines(
     queue: timedelta | None, start: timedelta | None, run: timedelta | None, progress: timedelta | None
 ) -> Deadlines | None:
-    """Build the message; None if no option is given."""
+    """Build the Deadlines of a request; None if no option is given."""
     message = Deadlines(
         queue=_message(queue), start=_message(start), run=_message(run), progress=_message(progress)
     )

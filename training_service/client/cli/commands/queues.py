@@ -58,7 +58,7 @@ def remove_queue(
 
 
 def _parents_first(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the tables, each after the table of its parent. The service refuses cycles."""
+    """Yield the tables, each after its parent's table. Cycles come last, because the service refuses them."""
     waiting = dict(tables)
     while waiting:
         ready = [name for name, table in waiting.items() if str(table.get("parent")) not in waiting]

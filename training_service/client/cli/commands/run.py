@@ -26,7 +26,7 @@ from training_service.client.run.working_tree import MAX_FILES, WorkingTree, rea
 from training_service.client.sync import TrainingClient
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""Everything after the program belongs to the program."""
+"""Settings of Typer with which everything after the program belongs to the program."""
 _PYTHON = "python"
 _MAX_SIZE = "1Gi"
 _SHOWN_FROM = 1_000_000  # bytes
@@ -212,7 +212,7 @@ def _bytes(max_size: str) -> int:
 
 
 def _start_service(session: Session) -> None:
-    """Start a service on this machine if none runs at the default address, and no other one was chosen."""
+    """Start a service on this machine, unless one runs at the default address or the user chose another."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(
@@ -261,7 +261,7 @@ class Progress:
         self._shown = 0
 
     def show(self, sent: int, total: int) -> None:
-        """Note that `sent` of `total` bytes were sent."""
+        """Print that `sent` of `total` bytes were sent, if another tenth of a large upload is complete."""
         tenths = 10 * sent // total if total else 10
         if total >= _SHOWN_FROM and tenths > self._shown:
             self._shown = tenths

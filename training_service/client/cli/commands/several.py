@@ -15,7 +15,7 @@ from training_service.client.errors import TrainingServiceError, Unavailable, Un
 T = TypeVar("T")
 
 _AT_ONCE: Final = 16
-"""The number of calls at the same time."""
+"""The largest number of calls at the same time."""
 
 
 def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:

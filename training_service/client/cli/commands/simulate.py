@@ -178,7 +178,7 @@ def simulate(
 
 def _results(work: _Work, policies: Sequence[PolicyName]) -> list[Result]:
     every = (NO_CHANGES, work.changes) if work.changes else (NO_CHANGES,)
-    work.changes.applied(work.cluster)  # for its ValueError, before anything is simulated
+    work.changes.applied(work.cluster)  # raises ValueError for wrong changes before a long simulation
     return [
         Scenario(name, work.jobs, work.cluster, work.durations, changes).run()
         for name in dict.fromkeys(policies)
@@ -197,7 +197,7 @@ def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[Tra
 def _read(session: Session, assume: timedelta) -> LiveQueue:
     """Read the queue of the service.
 
-    Raises BadParameter if it has no jobs, or if the queue of the cluster decides when jobs start.
+    Raises BadParameter if it has no jobs, or if the cluster's own queue decides when jobs start.
     """
     with session.client() as client:
         found = live_queue(client.queue_snapshot(session.project), assume.total_seconds())

@@ -1,4 +1,4 @@
-"""Options and functions that are shared by all commands that submit a job."""
+"""Options and functions of the commands that submit a job."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ def _again(key: str) -> str:
 
 
 def report(session: Session, client: TrainingClient, job: int, *, followed: bool) -> None:
-    """Print the id of a submitted job. With `followed`, follow the job."""
+    """Print the id of a submitted job. With `followed`, then follow the job, and exit with its outcome."""
 
     def summary(answer: TrainResponse) -> Text:
         hint = "" if followed else f" To follow it: {session.command(f'watch {answer.job_id}')}"

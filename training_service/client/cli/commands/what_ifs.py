@@ -1,4 +1,4 @@
-"""Parses the what-ifs of trainctl simulate: --add FLAVOR=N and --quota QUEUE=[FLAVOR/][RESOURCE=]N."""
+"""Parses the what-ifs of trainctl simulate: --add FLAVOR=N and --quota QUEUE=[[FLAVOR/]RESOURCE=]N."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 from training_service._generated.training_service_pb2 import RankPace, RankStatus
 
 MOST_WAITING = 0.5
-"""The share of a step that ranks may wait for others without any advice."""
+"""The largest share of a step for which all ranks may wait for others without advice."""
 
 
 def waiting(ranks: Sequence[RankStatus]) -> str:
-    """Return advice if the ranks of a job wait for each other for a long time; "" if there is none to give.
+    """Return advice if all ranks of a job wait for others for a long time; "" if there is none to give.
 
-    If even the rank that waits the least waits for long, the exchange of data takes this time, and the advice
-    says how to reduce it. There is no advice if a rank hardly waits: the others then wait for this rank, and
-    the status names it as slow. There is no advice either if a rank does not train or its steps are unknown.
+    If even the rank that waits the least waits for more than MOST_WAITING of a step, the exchange of data
+    takes this time, and the advice says how to reduce it. If one rank waits less, the others may wait for
+    this rank; the status names slow ranks. There is no advice either if a job has only one rank, if a rank
+    does not train, or if its steps are unknown.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

@@ -106,7 +106,7 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
 
 
 def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
-    """Return the age in seconds of a running job's last progress report. 0: it is recent, or unknown."""
+    """Return the age in seconds of a running job's last progress report; 0 if it is recent or unknown."""
     if status.status != TrainingStatus.running or not status.progress.HasField("reported_at"):
         return 0.0
     speed = status.progress.steps_per_second
@@ -116,7 +116,7 @@ def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
 
 
 def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Say for how long a running job has reported nothing; "" if that is not long."""
+    """Say for how long a running job has reported nothing; "" if it is less than _SILENT_SECONDS."""
     if status.status != TrainingStatus.running or status.ending or not status.HasField("started_at"):
         return ""
     heard = [status.started_at]

@@ -76,7 +76,7 @@ def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableT
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return a short view of a followed job, to be redrawn."""
+    """Return a short view of a followed job, which is redrawn again and again."""
     job = status.metadata
     title = Text("  ").join(
         [

@@ -28,14 +28,12 @@ class Advice:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons. Each has one or two sentences."""
+        """The reasons for the decision. Each has one or two sentences."""
         return list(reasons.reasons(self.training, self.cluster, self.decision, self.least_gain))
 
     @property
     def note(self) -> str:
-        """A note on how the model differs from the one that the parameters select; "" if it does not
-        differ.
-        """
+        """A note if `language-model` would train a different model or refuse the context; otherwise ""."""
         return reasons.differences(self.training.model)
 
     @property

@@ -19,7 +19,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
-    """Return one plot per metric as text of this width. Raises BadParameter if plotext is not installed."""
+    """Return a plot for each metric as text of `width` columns. Raises BadParameter without plotext."""
     plotext = _library("plotext")
     plots = []
     for metric, of_jobs in curves.items():
@@ -44,7 +44,7 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
 
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """Write one plot per metric to one image; the suffix is the format. Raises BadParameter."""
+    """Write a plot for each metric to one image. Its suffix chooses the format. Raises BadParameter."""
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
@@ -94,7 +94,8 @@ def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
 def check(path: Path, option: str) -> None:
     """Check that an image can be written.
 
-    Raises BadParameter for another suffix, for a folder that does not exist, or without Matplotlib.
+    Raises BadParameter for a suffix that is not in FORMATS, for a folder that does not exist, or without
+    Matplotlib.
     """
     if path.suffix.lower() not in FORMATS:
         raise typer.BadParameter(f"'{path}' must end in {', '.join(FORMATS)}", param_hint=option)

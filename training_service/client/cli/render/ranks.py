@@ -8,7 +8,7 @@ class RankPrefixes:
         self._unfinished: int | None = None
 
     def prefixed(self, rank: int, text: str) -> str:
-        """Return the next output of a rank with the prefix in each line.
+        """Return the next output of a rank with the prefix at the start of each line.
 
         If the previous output was an incomplete line of another rank, a line break comes first.
         """

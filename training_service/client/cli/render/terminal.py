@@ -9,8 +9,8 @@ import re
 _STRING_BY_ESCAPE = "P]X^_"  # DCS, OSC, SOS, PM, APC
 _STRING = "\x90\x9d\x98\x9e\x9f"  # the same beginnings as single characters (C1)
 
-# All characters but control characters (DEL, C1, and C0 without tabs and line feeds) and characters that
-# change the direction of text.
+# Text that is kept. It has no control characters (DEL, C1, and C0 except tab and line feed), and no
+# characters that change the direction of text.
 _PLAIN = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
 _CSI_PARAMETERS = re.compile("[ -?]*")
 _ESCAPE_INTERMEDIATES = re.compile("[ -/]*")

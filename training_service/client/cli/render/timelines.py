@@ -81,12 +81,12 @@ def line(job: int, box: Box) -> str:
 
 
 def save(timeline: Timeline, label: str, path: Path) -> None:
-    """Write an image with a row for each rank; the suffix is the format. Raises BadParameter."""
+    """Write an image with a row for each rank. Its suffix chooses the format. Raises BadParameter."""
     plots.check(path, "--output")
     pyplot: Any = import_module("matplotlib.pyplot")
     ranks = timeline.measured.ranks
     shape = (9, min(_LARGEST_HEIGHT, 1.7 + 0.45 * ranks))
-    with pyplot.rc_context({"svg.fonttype": "none"}):  # text as text: smaller than outlines
+    with pyplot.rc_context({"svg.fonttype": "none"}):  # text as characters: smaller than as outlines
         figure, axis = pyplot.subplots(figsize=shape, layout="constrained")
         try:
             _draw(axis, timeline)
