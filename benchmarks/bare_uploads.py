@@ -1,6 +1,6 @@
 """The server with which benchmarks.uploads compares the service. It writes the files to FOLDER.
 
-    python -m benchmarks.bare_uploads FOLDER
+Usage: python -m benchmarks.bare_uploads FOLDER
 """
 
 import asyncio

@@ -65,7 +65,7 @@ class Summary:
     by_queue: Mapping[str, Waits]
     by_project: Mapping[str, Waits]
     promised: int
-    """The number of jobs that started in the simulation and had a reservation before."""
+    """The number of jobs that started in the simulation and had a promised start before."""
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int

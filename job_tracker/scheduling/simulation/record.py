@@ -23,7 +23,7 @@ class Record:
     is_done: bool = False
     refused: str = ""
     first_promise: float | None = None
-    """The start that the first reservation of the job promised. Infinite: it promised none."""
+    """The first start that a reservation promised. None: no start was promised."""
     moves: list[str] = field(default_factory=list)
     """The reasons why the job's reservation was moved later, one for each move."""
 
