@@ -55,7 +55,7 @@ class Connection:
 
     Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
     is sent a second time only if its credentials were refused (status 401), with fresh credentials. Requests
-    raise BackendRefused if no credentials can be read, and BackendUnavailable if they cannot be read again.
+    raise BackendRefused if no credentials can be read, and BackendUnavailable if fresh ones cannot be read.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ class EventRecorder:
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MAX_MASTERS:  # some jobs ended on another replica
+            if len(self._masters) > _MAX_MASTERS:  # jobs that another replica ended were not removed
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 

@@ -5,11 +5,11 @@ The text of this file is an argument of an init container.
 usage: python3 -c TEXT FOLDER TREE [CACHE PROJECT MAX_BYTES]
 
 Contents of files are kept in CACHE/PROJECT, named by their hashes. They are used only after the service has
-accepted the attempt's token, and their hashes are checked during the copy. If the cache fails, this program
+accepted the attempt's token, and their hashes are checked during the copy. If the cache fails, the program
 continues without it.
 
-This program needs only Python and grpcio in its image, and no other module of this project. If the fetch
-fails, the program prints a line that explains the failure and becomes part of the diagnosis.
+This program uses only Python and grpcio, which the image has, and no other module of this project. If the
+fetch fails, it prints a line that explains the failure and becomes part of the diagnosis.
 """
 
 import contextlib
@@ -31,22 +31,22 @@ _RPC = "/training.TrainingReporter/FetchProgram"
 _ALL, _MANIFEST_ONLY = b"", b"\x08\x01"
 """The FetchProgramRequest without and with `manifest_only`."""
 _PATIENCE_SECONDS = 300.0
-_MOST_SECONDS = 600.0  # the time limit of one try
+_MOST_SECONDS = 600.0  # of one try
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _PIECE = 1 << 20
 _TIDY_SECONDS = 3600.0
-"""The shortest time between two runs of `Cache.tidy`, and between two updates of a content's last use."""
+"""The shortest time between two runs of `Cache.tidy`. The times of last use have the same resolution."""
 _MOST_OF_VOLUME = 0.9
 _FINAL = ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
 
 
 class Broken(Exception):
-    """The answer is incomplete or malformed, or does not match the hashes. Another try may help."""
+    """The stream ended early, or its content does not match the hashes. Another try may help."""
 
 
 def main(folder: str, tree: str, cache: str = "", project: str = "", max_bytes: str = "0") -> int:
     """Fetch the tree into `folder`, which exists only once it is complete. Return the exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # else process 1 ignores it
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # process 1 would ignore it
     try:
         import grpc
     except ImportError as error:
@@ -92,10 +92,9 @@ class Cache:
         self._works = True
 
     def copy(self, sha256: str, size: int, place: Path) -> bool:
-        """Write the content with this hash to the new file `place`, and return True.
+        """Write the content with this hash to `place`.
 
-        Return False, and leave no file, if the cache does not have the content, or only a damaged copy of it.
-        Raises OSError only if `place` cannot be written.
+        Return False if the cache does not have it. Raises OSError only for faults of `place`.
         """
         kept = self._folder / sha256
         digest, left = hashlib.sha256(), size
@@ -132,9 +131,8 @@ class Cache:
     def tidy(self) -> None:
         """Remove incomplete contents that are older than an hour.
 
-        If the cache of all projects together has more than `max_bytes`, or more than nine tenths of the space
-        that it could have on the volume, remove the least recently used contents, too. Do nothing if this or
-        another pod has tidied the cache within the last hour.
+        While the cache of all projects together is too large, remove its least recently used contents, too.
+        Calls within an hour after such a call, of any pod, do nothing.
         """
         with self._guarded():
             stamp = self._root / ".tidied"
@@ -143,7 +141,7 @@ class Cache:
             stamp.touch()
             found = []
             for path in self._root.glob("*/*"):
-                with contextlib.suppress(FileNotFoundError):  # another pod may have removed the file
+                with contextlib.suppress(FileNotFoundError):  # another pod removes files, too
                     status = path.lstat()
                     found.append((status.st_mtime, status.st_size, path))
             space = os.statvfs(self._root)
@@ -216,7 +214,7 @@ class _Stream:
         self._rest = memoryview(b"")
 
     def read(self, size: int) -> memoryview:
-        """Return at least one byte, and at most `size`. Raises Broken at the end of the stream."""
+        """Return at least one byte, and at most `size`. Raises Broken at the end."""
         while not self._rest:
             message = next(self._messages, None)
             if message is None:
@@ -226,7 +224,7 @@ class _Stream:
         return read
 
     def manifest(self) -> bytes:
-        """Read the manifest and the empty line that follows it, and return the manifest."""
+        """Read and return the manifest, which ends with an empty line."""
         text = b""
         while b"\n\n" not in text:
             text += self.read(1 << 20)
@@ -238,8 +236,7 @@ class _Stream:
 def _content(message: bytes) -> memoryview:
     """Return the bytes of field 1 of a FetchProgramResponse.
 
-    The message consists of the tag of the field, the number of bytes as a varint, and the bytes. Raises
-    Broken for any other message.
+    The message consists of the tag of the field, the number of bytes as a varint, and the bytes.
     """
     length, begin, shift = 0, 1, 0
     for byte in message[1:6]:
@@ -253,10 +250,10 @@ def _content(message: bytes) -> memoryview:
 
 
 def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str, Path]]:
-    """Read the manifest, and yield the size, the hash and the place of each file, whose folder then exists.
+    """Make the folder of each file, and yield the file's size, hash and place, where the caller then writes
+    the file.
 
-    The caller writes the file before it asks for the next one. Then the file's mode is set. Raises Broken if
-    the manifest is not the manifest of the tree.
+    After that, set the mode of the file.
     """
     manifest = stream.manifest()
     if hashlib.sha256(manifest).hexdigest() != tree:

@@ -322,7 +322,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _unplaced_since(pod: Manifest) -> datetime | None:
-    """Return since when no node has had room for the pod; None if the cluster does not report that."""
+    """Return the time since which no node has had room for the pod; None if the cluster reports none."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None
@@ -330,7 +330,7 @@ def _unplaced_since(pod: Manifest) -> datetime | None:
 
 
 def _tried_since(pod: Manifest, now: datetime) -> datetime:
-    """Return the time since when a node has been trying to start the pod.
+    """Return the time since which a node has been trying to start the pod.
 
     The waiting states themselves have no times.
     """
