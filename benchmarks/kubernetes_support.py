@@ -61,7 +61,7 @@ def or_left_out(measure: Callable[[bool], list[Row]], name: str) -> Callable[[bo
         try:
             return measure(quick)
         except NoCluster as error:
-            return [Row(f"{name}: left out, as {error}", "")]
+            return [Row(f"{name}: left out, because {error}", "")]
 
     return measured
 

@@ -218,7 +218,7 @@ def _unread_logs(server: Server, calls: int) -> str:
         size = sum(len(piece.text) for piece in client.logs(1))
         took = time.monotonic() - began
         time.sleep(_UNREAD_SECONDS)
-    return f" (another reads {size / _MB:.1f} MB in {took:.2f} s)"
+    return f" (another client reads {size / _MB:.1f} MB in {took:.2f} s)"
 
 
 def _unread_watches(server: Server, calls: int) -> str:
@@ -228,7 +228,7 @@ def _unread_watches(server: Server, calls: int) -> str:
         next(iter(client.watch(1)))
         took = time.monotonic() - began
         time.sleep(_UNREAD_SECONDS)
-    return f" (another's begins in {took:.2f} s)"
+    return f" (the watch of another client begins after {took:.2f} s)"
 
 
 @contextmanager

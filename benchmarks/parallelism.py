@@ -100,7 +100,7 @@ def table_of(measured: list[Measured]) -> Table:
     """Return a table with a row for each strategy. After each measured value for which there is a formula
     comes the value by the formula.
     """
-    title = "counted beside theory: KB that a rank holds, and that it sends or copies in a step"
+    title = "measured beside theory, in KB: memory of a rank, and bytes that it sends or copies in a step"
     table = Table(title=title)
     columns = ("ranks", "loss", "states", "theory", "peak", "host", "copied", "theory", "sent", "theory")
     for column in ("strategy", *columns, "bubble"):

@@ -55,7 +55,7 @@ def _docker(quick: bool) -> list[Row]:
     try:
         engine = DockerEngine.up()
     except NoEngineHere as error:
-        return [Row(f"Docker: left out, as {error}", "")]
+        return [Row(f"Docker: left out, because {error}", "")]
     settings = f'base_url = "{engine.url}"\ninstance = "{_INSTANCE}"\nprogram_image = "{PROGRAM_IMAGE}"\n'
     try:
         with workspace() as folder, _service_on("docker", folder, settings) as address:

@@ -126,7 +126,7 @@ def _await_server(rank: Running, storage: Running) -> None:
         if not rank.start(sys.executable, "-c", probe, stderr=subprocess.DEVNULL).wait():
             return
         time.sleep(0.1)
-    raise SystemExit("staging: the server of files did not start")
+    raise SystemExit("staging: the file server did not start")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def _supervisors_per_second(folder: Path, count: int) -> float:
         file for n in range(count) if json.loads((file := folder / str(n) / "exit.json").read_text())["code"]
     ]
     if bad:
-        raise RuntimeError(f"{len(bad)} ranks failed, {bad[0]} the first")
+        raise RuntimeError(f"{len(bad)} ranks failed; the first record: {bad[0]}")
     return count / seconds
 
 

@@ -101,7 +101,7 @@ def health(
         str | None, typer.Option(help="Address of the service. [default: the configured one]")
     ] = None,
 ) -> None:
-    """Check a running service with a gRPC health check, for probes. Exit code 0: it serves."""
+    """Check a running service with a gRPC health check, for probes. Exit code 0 means that it serves."""
     settings = _settings(config, None, {}) if config or not address else None
     from training_service.health_check import NotHealthy, ask
 

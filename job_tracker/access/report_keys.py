@@ -86,7 +86,7 @@ class ReportKeyAccess:
             known = {each.id: each for each in await self._store.report_keys()}
             if key_id not in known:
                 raise UnknownReference("id", f"report key {key_id} doesn't exist; allowed: {_ids(known)}")
-            raise NotPossible(f"report key {key_id} is the current one; make another one first")
+            raise NotPossible(f"report key {key_id} is the current key; rotate the keys first")
         log.info("%s removed report key %d", caller.name, key.id)
         await self._keys.refresh()
         return key

@@ -63,7 +63,8 @@ class Placement(Config):
     near: Place | None = Field(default=None, description="Run all pods in one `machine`, `rack` or `zone`.")
     apart: Place | None = Field(
         default=None,
-        description="Run each pod in another `machine`, `rack` or `zone`. It must be smaller than `near`.",
+        description="Run each pod in a different `machine`, `rack` or `zone`. It must be smaller than "
+        "`near`.",
     )
     strict: bool = Field(
         default=False,

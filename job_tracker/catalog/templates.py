@@ -112,7 +112,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
                 )
             flag = _FLAG.fullmatch(argument)
             if flag and (name == DATA_URI or parameters[name].type != "bool"):
-                return f"{where}{quoted(name)} is not of type bool, which is needed before ?"
+                return f"{where}{quoted(name)} before ? must be a parameter of type bool"
     return None
 
 

@@ -252,7 +252,7 @@ class DeclaredCatalog:
                 problem = ""
                 if self._files is not used:
                     used = self._files
-                    log.info("the catalog: the changed files are in use")
+                    log.info("the catalog uses the changed files")
             except StoreUnavailable as error:
                 if str(error) != problem:
                     log.warning("changes of the catalog cannot be seen: %s", error)

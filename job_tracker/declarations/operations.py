@@ -220,7 +220,7 @@ class Declarations:
         except ValueError as error:
             if recipe is None:
                 raise NotPossible(
-                    f"queue {name} cannot be removed: {error}; change or remove that first"
+                    f"queue {name} cannot be removed: {error}; first change or remove what this names"
                 ) from None
             place, _, reason = str(error).partition(": ")
             own = place.removeprefix(f"{name}.")
@@ -334,7 +334,10 @@ class Declarations:
             where = f"in project {project}" if project else "for all projects"
             return UnknownReference("name", f"{kind} {quoted(name)} is not declared {where}")
         if files.is_shipped(kind, name):
-            return NotPossible(f"{kind} {name} is built in; catalog.replace_shipped leaves such entries out")
+            return NotPossible(
+                f"{kind} {name} is built in, and cannot be removed; to leave out the built-in entries, set "
+                "catalog.replace_shipped"
+            )
         return NotPossible(f"{kind} {name} is declared in a file of the service; remove it there")
 
     def _event(self, caller: Caller, action: str, about: Declaration, detail: str) -> Any:

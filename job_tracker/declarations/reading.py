@@ -171,7 +171,7 @@ def parsed(definition: str) -> dict[str, Any]:
         if not all(c.isprintable() or c in _IN_TEXT for c in text):
             raise InvalidField(
                 FIELD,
-                f"{quoted(text)} is not allowed: only line breaks and tabs may be unprintable",
+                f"{quoted(text)} is not allowed: use printable characters, line breaks and tabs only",
             )
     return values
 

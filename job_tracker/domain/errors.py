@@ -114,7 +114,8 @@ class QueueFull(LimitExceeded):
             limit = "scheduling.queues.max_queued"
         jobs, are = ("job", "is") if queued == 1 else ("jobs", "are")
         super().__init__(
-            f"{queued} {jobs}{of} {are} queued, which is the limit ({setting}); try again when some have run",
+            f"{queued} {jobs}{of} {are} queued, which is the limit ({setting}); try again when some of them "
+            "have started",
             limit=limit,
             retry_after=_QUEUE_SECONDS,
         )

@@ -55,7 +55,7 @@ class Preemption:
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
             PreemptionReason.RECLAIM: f"the queue of {other} takes back its guaranteed quota",
-            PreemptionReason.SHRINK: f"{other} starts with what becomes free",
+            PreemptionReason.SHRINK: f"{other} starts with the capacity that this frees",
             PreemptionReason.GROW: "more instances are free",
         }[self.why]
         if self.why is PreemptionReason.GROW:

@@ -39,7 +39,7 @@ def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:
         if not _TAG.fullmatch(tag):
             raise InvalidField(
                 field,
-                f"{quoted(tag)} is not allowed: use at most 64 of the letters A to Z, digits and "
+                f"{quoted(tag)} is not allowed: use at most 64 of the letters A to Z and a to z, digits and "
                 ". _ / : = @ + -, and begin with a letter or digit",
             )
     return tuple(sorted(set(given)))

@@ -41,7 +41,9 @@ async def storage_health(root: str) -> StorageHealth:
             filesystem.exists(path)  # a bucket without files has no folders
             return StorageHealth(place=root, seconds=time.monotonic() - began)
         if not filesystem.isdir(path):
-            return StorageHealth(place=root, problem="There is no such folder yet; the first job makes it.")
+            return StorageHealth(
+                place=root, problem="The folder does not exist yet; the first job creates it."
+            )
         disk = shutil.disk_usage(path)
         return StorageHealth(place=root, seconds=time.monotonic() - began, free=disk.free, size=disk.total)
 

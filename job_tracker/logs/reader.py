@@ -255,7 +255,7 @@ def _start(job: Job, wanted: LogRequest) -> Position:
     if not 0 <= wanted.attempt <= latest:
         raise InvalidField(
             "attempt",
-            f"{wanted.attempt} is not an attempt of job {job.id}; allowed: 0 (the last) to {latest}",
+            f"{wanted.attempt} is not an attempt of job {job.id}; allowed: 0 (the latest) to {latest}",
         )
     if wanted.tail_lines is not None and wanted.tail_lines < 0:
         raise InvalidField("tail_lines", f"{wanted.tail_lines} is not allowed; at least 0 is allowed")

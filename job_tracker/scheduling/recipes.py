@@ -104,7 +104,7 @@ class QuotaRecipe(Config):
 
 
 class PreemptionRecipe(Config):
-    """The rules by which jobs are stopped for others. A rule that is not set is the parent's rule."""
+    """The rules by which jobs are stopped for others. A rule that is not set is inherited from the parent."""
 
     by_priority: bool | None = Field(
         default=None,

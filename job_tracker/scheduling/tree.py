@@ -241,8 +241,8 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
     for name in children:
         if name and recipes[name].max_queued is not None:
             raise ValueError(
-                f"{name}.max_queued: not allowed, since jobs wait only in queues that are not parents "
-                "of others; set it there"
+                f"{name}.max_queued: not allowed, since no jobs wait in queues that are parents "
+                "of others; set it for those queues"
             )
     for flavor in pool.flavors:
         # The capacity of followed machines may change at any time, so it does not bound guarantees.

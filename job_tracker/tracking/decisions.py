@@ -194,7 +194,7 @@ def divergence(job: Job) -> Diagnosis | None:
         summary=f"The training diverged: {quoted(first.metric)} is {number(first.value)} at step {first.step}"
         f"{where}.",
         resolution="Lower the learning rate or warm it up, clip the gradients, and check the data of this "
-        "step. In fp16 use a gradient scaler, or train in bf16. With --on-nonfinite flag, the attempt "
+        "step. In fp16 use a gradient scaler, or train in bf16. With --on-nonfinite=flag, the attempt "
         "goes on.",
         rank=first.rank,
     )
@@ -283,6 +283,6 @@ def _deadline_exceeded(job: Job) -> Diagnosis:
 _VANISHED = Diagnosis(
     category=Category.GROUP_VANISHED,
     summary="The group of processes disappeared without a result.",
-    resolution="It was removed from outside the service. Submit the job again.",
+    resolution="Something other than the service removed it. Submit the job again.",
     retryable=True,
 )

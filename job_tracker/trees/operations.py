@@ -129,7 +129,9 @@ class Programs:
         async with self._uploads.turn(caller):
             first = await self._next(messages)
             if first is None:
-                raise InvalidField("tree", "it is empty; send the name of a tree in the first message")
+                raise InvalidField(
+                    "tree", "the upload has no message; send the name of a tree in the first one"
+                )
             trees = self._store.of(caller.default_project)
             upload = await asyncio.to_thread(Upload, trees, first.tree)
             writing = _Writing(upload)

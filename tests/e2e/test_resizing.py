@@ -81,7 +81,7 @@ def test_an_elastic_training_shrinks_and_grows_and_reaches_the_loss_of_one_proce
         assert [len(ended.ranks), ended.attempt, ended.preemptions] == [2, 3, 0]
         stops = [move.preempted for move in ended.moves if move.preempted]
         assert stops == [
-            f"Made smaller: job {other} starts with what becomes free.",
+            f"Made smaller: job {other} starts with the capacity that this frees.",
             "Made larger: more instances are free.",
         ]
         assert not any(move.HasField("diagnosis") for move in ended.moves)

@@ -234,7 +234,7 @@ async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
     assert said == [
         "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there; the "
         "previous content stays in use until these jobs have ended",
-        "the catalog: the changed files are in use",
+        "the catalog uses the changed files",
     ]
 
 

@@ -393,7 +393,7 @@ class Project(_message.Message):
     name: _builtins.str
     """The name."""
     max_queued: _builtins.int
-    """The number of its jobs that may wait in the queue. 0: no limit of its own."""
+    """The largest number of its jobs that may wait in the queue. 0: only the limits of the service apply."""
     is_declared_in_file: _builtins.bool
     """Whether a file of the service declares the project. Calls cannot change such a project."""
     your_role: Global___Role.ValueType
@@ -484,7 +484,7 @@ class SetProjectRequest(_message.Message):
     name: _builtins.str
     """The name: 1 to 40 lower-case letters, digits and -."""
     max_queued: _builtins.int
-    """The number of its jobs that may wait in the queue. 0: no limit of its own."""
+    """The largest number of its jobs that may wait in the queue. 0: only the limits of the service apply."""
     def __init__(
         self,
         *,

@@ -38,7 +38,8 @@ class CallLimits:
 
 def _exceeded(kind: CallKind, rate: Rate, who: str, wait: float) -> RateExceeded:
     return RateExceeded(
-        f"too many {kind} calls: {who} may make {rate.per_second:g} a second, and {rate.burst} after a pause",
+        f"too many {kind} calls: {who} may make {rate.per_second:g} a second, or {rate.burst} at once after "
+        "a pause",
         setting=f"limits.{kind}_rate",
         wait=wait,
     )

@@ -150,7 +150,7 @@ class TrackerState(Collector):
         )
         machines = GaugeMetricFamily(
             "training_service_slow_machine_jobs",
-            f"Jobs for which a machine is slow; only the {MOST_MACHINES} machines with the most such jobs",
+            f"Jobs that a machine slows down; only for the {MOST_MACHINES} machines with the most such jobs",
             labels=["machine"],
         )
         if (tracker := self.tracker) is not None:

@@ -20,11 +20,11 @@ _STATUSES: Final = {
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 _TITLES: Final = {
-    400: "This is not allowed",
+    400: "Invalid input",
     401: "Log in",
     403: "You may not do this",
     404: "Not found",
-    409: "Not now",
+    409: "Not possible in the present state",
     413: "Too large",
     429: "Too many requests",
     500: "Internal error",

@@ -101,7 +101,7 @@ class Endings:
                 continue
 
 
-_TAKEN = "another volume has the name of its marker"
+_TAKEN = "a foreign volume has the name of the volume that marks the stop"
 
 
 def _read(volume: Mapping[str, Any]) -> Ending | None:

@@ -178,7 +178,7 @@ class Launcher:
         return whole
 
     async def _remove_unstarted(self, container: Container) -> None:
-        log.info("replacing %s: it has no files", container.name)
+        log.info("replacing %s: it lacks the files of the uploaded program", container.name)
         try:
             await self._client.remove(container.id)
         except NotFound:

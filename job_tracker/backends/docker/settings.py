@@ -57,8 +57,8 @@ class DockerSettings(ProgramImages):
     )
     pull: Pull = Field(
         default="missing",
-        description="Whether the engine pulls the image of a group before the launch: if the engine does not "
-        "have the image, always, or never.",
+        description="When the engine pulls the image of a group before the launch. `missing`: only if it "
+        "does not have the image.",
     )
     keep_programs: Duration = Field(
         default=timedelta(days=1),

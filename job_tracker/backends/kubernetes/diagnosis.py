@@ -129,7 +129,7 @@ _OVER_ITS_LIMIT = Row(
 )
 _DRAINED = Row(
     Category.EVICTED,
-    "Rank {rank} was evicted through the API: its node is being drained.",
+    "Rank {rank} was evicted through the eviction API, usually because its node is being drained.",
     _SUBMIT_AGAIN,
     retryable=True,
     eviction=EvictionReason.DRAINED,

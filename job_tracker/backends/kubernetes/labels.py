@@ -24,7 +24,7 @@ from job_tracker.backends.shared.labels import (
     number,
 )
 from job_tracker.domain import naming
-from job_tracker.domain.group import MASTER_RANK, GroupRef
+from job_tracker.domain.group import GroupRef
 
 Manifest = Mapping[str, Any]
 """An API object as JSON (camelCase)."""
@@ -127,11 +127,6 @@ def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
         "blockOwnerDeletion": False,
     }
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
-
-
-def is_master(manifest: Manifest) -> bool:
-    """Return whether the pod is rank 0 of its group."""
-    return rank_of(manifest) == MASTER_RANK
 
 
 def _labels(manifest: Manifest) -> Mapping[str, str]:

@@ -231,7 +231,7 @@ class Stopper:
             await within(max(_REST_SECONDS, began + seconds - time.monotonic()), list(kept.values()))
         if lost := [rank for rank, pod in pods.items() if has_ended(pod) and kept[rank].cancelled()]:
             log.warning(
-                "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
+                "the logs of ranks %s of group %s are lost: the cluster did not send them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
             )
         unsaved = [pods[rank] for rank, task in kept.items() if not is_saved(task)]

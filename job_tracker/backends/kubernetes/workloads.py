@@ -57,7 +57,11 @@ class Workloads:
         except NotFound:
             return
         except Forbidden as error:
-            log.warning("%s: Kueue may take a while to let its pods go: %s", group.ref.name, error)
+            log.warning(
+                "%s: Kueue may release its pods late, since the service may not delete its Workload: %s",
+                group.ref.name,
+                error,
+            )
 
     async def close(self) -> None:
         """Stop reading."""

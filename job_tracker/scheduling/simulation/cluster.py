@@ -114,7 +114,7 @@ class Changes:
             flavors[name] = _grown(flavors.get(name) or Flavor(name=name, capacity={INSTANCES: 0}), count)
         kept = tuple(each for each in flavors.values() if each.capacity.get(INSTANCES))
         if not kept:
-            raise ValueError("no instance is left; the capacity must be above 0")
+            raise ValueError("the changes remove all instances; leave at least 1")
         queues = dict(cluster.queues)
         for quota in self.quota:
             queues[quota.queue] = _guaranteed(quota, queues, kept)

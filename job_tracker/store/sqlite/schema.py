@@ -80,7 +80,7 @@ def _advice(path: Path, error: Exception) -> str:
             remedy = local_faults.DISK_FULL  # SQLite may report a full disk as an I/O error
     if remedy is None:
         return "Restore it from a backup, or move it away to start with an empty store."
-    return f"This can pass: {remedy}; then start the service again."
+    return f"The fault may be temporary: {remedy}; then start the service again."
 
 
 def refuse_what_is_not_ours(path: Path) -> None:

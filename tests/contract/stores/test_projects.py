@@ -146,7 +146,7 @@ async def test_queued_jobs_of_a_project_are_limited(store: Store) -> None:
         await one_more("a", 2)
     assert str(caught.value) == (
         "2 jobs of project a are queued, which is the limit (projects.a.max_queued); "
-        "try again when some have run"
+        "try again when some of them have started"
     )
     await one_more("b", 2)
     await one_more("a", None)
@@ -167,7 +167,7 @@ async def test_queued_jobs_of_a_caller_are_limited_in_all_projects_together(stor
             await one_more("ada", "b")
         assert str(caught.value) == (
             "2 jobs of caller 'ada' are queued, which is the limit (scheduling.max_queued_of_caller); "
-            "try again when some have run"
+            "try again when some of them have started"
         )
 
     first = await one_more("ada")

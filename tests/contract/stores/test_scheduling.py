@@ -57,7 +57,7 @@ async def test_submissions_at_the_same_moment_keep_the_limit_of_their_queue(
     refused = [each for each in results if isinstance(each, QueueFull)]
     assert (len(accepted), len(refused)) == (3, 7)
     message = "3 jobs of queue research are queued, which is the limit (max_queued of the queue); "
-    assert {str(each) for each in refused} == {f"{message}try again when some have run"}
+    assert {str(each) for each in refused} == {f"{message}try again when some of them have started"}
     assert await store.queued_by_queue() == {"default": 1, "research": 3}
     await limited("default", 2)
     with pytest.raises(QueueFull, match=re.escape("0 jobs of queue closed are queued")):

@@ -111,7 +111,7 @@ async def test_keys_that_cannot_be_removed_are_named(service: Service, entry: En
     await live(service)
     assert await failure(remove(entry, 1)) == (
         grpc.StatusCode.FAILED_PRECONDITION,
-        "report key 1 is the current one; make another one first",
+        "report key 1 is the current key; rotate the keys first",
     )
     await rotate(entry)
     assert await failure(remove(entry, 9)) == (

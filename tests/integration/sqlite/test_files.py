@@ -75,7 +75,10 @@ async def test_a_file_on_a_full_disk_is_refused_with_the_advice_to_free_space(
             while True:
                 fill.write(bytes(4096))
         said = await refused(disk / "jobs.db")
-        assert "This can pass: the disk is full; free some space; then start the service again" in said
+        assert (
+            "The fault may be temporary: the disk is full; free some space; then start the service again"
+            in said
+        )
         assert "backup" not in said
         (disk / "fill").unlink()
         store = await SqliteStore.open(disk / "jobs.db")

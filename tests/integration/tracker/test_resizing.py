@@ -70,8 +70,10 @@ async def test_a_job_shrinks_for_a_waiting_one_and_both_run(service: Service) ->
     smaller = await service.until(job.id, of_size(2, attempt=2))
     (stop,) = [move.preemption for move in smaller.history if move.preemption is not None]
     assert (stop.by_job, stop.why, stop.trainers) == (other.id, PreemptionReason.SHRINK, 2)
-    assert stop.sentence("default") == f"Made smaller: job {other.id} starts with what becomes free."
-    assert stop.sentence("other") == "Made smaller: another job starts with what becomes free."
+    assert (
+        stop.sentence("default") == f"Made smaller: job {other.id} starts with the capacity that this frees."
+    )
+    assert stop.sentence("other") == "Made smaller: another job starts with the capacity that this frees."
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before the stop", "before the return to the queue"])

@@ -99,7 +99,7 @@ def differences(model: Model) -> str:
         f"{model.key_value_heads} heads of keys (HEADS)"
         if model.key_value_width != model.query_width
         else "",
-        "a head of the embedding's matrix (its own)" if model.tied else "",
+        "a head that shares the embedding's matrix (a matrix of its own)" if model.tied else "",
         "attention in both directions (causal)" if not model.causal else "",
     ]
     differs = ", ".join(filter(None, found))
@@ -233,7 +233,7 @@ def rejected(best: Choice, other: Choice) -> str:
         return f"{slower}, on {other.layout.devices} devices"
     worst = max(more, key=lambda name: more[name])
     if more[worst] <= 0:
-        return "as fast, and less simple"
+        return "not faster, and more complex"
     return f"{slower}: {more[worst]:.3g} s more for {_PARTS[worst]}"
 
 

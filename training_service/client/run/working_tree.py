@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 30
 """The most bytes of a program's files, by default. The service has the same default."""
 MAX_FILES = 10_000
 _NAMED = 5
-_REMEDY = "leave files out with .gitignore, or name a folder with fewer"
+_REMEDY = "exclude files with .gitignore, or choose a folder with less in it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Series:
     def rate(self, instances: int) -> float:
         """Return the examples per second that the law predicts. Raises ValueError without a law."""
         if self.law is None:
-            raise ValueError("no run has a throughput, so there is no law")
+            raise ValueError("no job has reported a throughput, so no law was fitted")
         return self._rate(instances, self.law.seconds(instances))
 
     def predicted(self, instances: int) -> float | None:

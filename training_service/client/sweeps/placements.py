@@ -9,7 +9,7 @@ ANY = "any"
 _PLACES = ("machine", "rack", "zone")
 _FORM = (
     "write any, near:PLACE or apart:PLACE, or both joined by +, where PLACE is machine, rack or zone; "
-    "+strict makes it a condition"
+    "+strict makes the placement a requirement"
 )
 
 

@@ -147,7 +147,7 @@ class Sweep(BaseModel):
 
     def _check_grid(self) -> None:
         if self.trials is not None:
-            raise ValueError("the method grid makes one trial per combination: remove trials")
+            raise ValueError("the method grid makes one trial per combination: remove the setting trials")
         size = 1
         for name, axis in self.space.items():
             try:

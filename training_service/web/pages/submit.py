@@ -64,7 +64,9 @@ async def submit(visit: Visit) -> Response:
         job = await visit.jobs.submit(caller, request_of(_request(filled)))
     except RequestKeyConflict as error:
         again = replace(filled, key=visit.new_key())
-        problem = f"this form has already submitted job {error.job_id}; submit it again for another job"
+        problem = (
+            f"this form was already submitted as job {error.job_id}; to queue another job, submit it again"
+        )
         return await _shown(visit, again, problem=problem)
     except InvalidField as error:
         name = _NAMES_IN_ERRORS.get(error.field, error.field)

@@ -46,7 +46,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "space.X: the method grid needs choices or a range",
     ),
     ({"space": {"X": list(range(200)), "Y": list(range(200))}}, "the grid has 40000 combinations; at most"),
-    ({"trials": 3}, "the method grid makes one trial per combination: remove trials"),
+    ({"trials": 3}, "the method grid makes one trial per combination: remove the setting trials"),
     ({"method": "random"}, "trials is missing: the method random needs the number of trials"),
     ({"method": "sgd"}, "method: 'sgd' is not allowed: it must be 'grid', 'random' or 'tpe'"),
     (

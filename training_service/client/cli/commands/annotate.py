@@ -69,7 +69,7 @@ def _tags(status: GetTrainingStatusResponse) -> str:
 
 
 def _held(status: GetTrainingStatusResponse) -> str:
-    watched = "is held: it may stand still" if _HELD in status.tags else "is watched"
+    watched = "not stopped if it makes no progress" if _HELD in status.tags else "watched again"
     return f"job {status.job_id}: {watched}"
 
 

@@ -23,10 +23,13 @@ _PANEL = "With --instances auto"
 
 MinInstances = Annotated[
     int | None,
-    typer.Option(min=1, help="The smallest number; 1 by default.", rich_help_panel=_PANEL),
+    typer.Option(
+        min=1, help="The smallest number of instances to try; 1 by default.", rich_help_panel=_PANEL
+    ),
 ]
 MaxInstances = Annotated[
-    int | None, typer.Option(min=2, help="The largest number. Required.", rich_help_panel=_PANEL)
+    int | None,
+    typer.Option(min=2, help="The largest number of instances to try. Required.", rich_help_panel=_PANEL),
 ]
 LeastEfficiency = Annotated[
     float | None,

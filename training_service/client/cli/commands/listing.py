@@ -36,7 +36,9 @@ def list_jobs(
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
     tag: Annotated[
         list[str] | None,
-        typer.Option("--tag", "-t", metavar="TAG", help="Only jobs with this tag; repeated: with all tags."),
+        typer.Option(
+            "--tag", "-t", metavar="TAG", help="Only jobs with this tag. If repeated, with all of them."
+        ),
     ] = None,
     since: Annotated[
         datetime | None,

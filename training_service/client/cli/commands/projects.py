@@ -13,9 +13,7 @@ app = typer.Typer(no_args_is_help=True, help="Declare projects, and give roles i
 Project = Annotated[str, typer.Argument(metavar="PROJECT", help="The name of the project.")]
 Member = Annotated[
     str,
-    typer.Argument(
-        metavar="MEMBER", help="The name of a token that belongs to no project, or of a certificate."
-    ),
+    typer.Argument(metavar="MEMBER", help="The name of a token without a project, or of a certificate."),
 ]
 
 
@@ -38,7 +36,7 @@ def set_project(
     max_queued: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="The number of its jobs that may wait; 0: no limit of its own."
+            min=0, metavar="N", help="The largest number of its waiting jobs; 0: only the service's limits."
         ),
     ] = 0,
 ) -> None:
@@ -51,7 +49,7 @@ def set_project(
 
 @app.command()
 def delete(context: typer.Context, project: Project) -> None:
-    """Delete a project all of whose jobs have ended, and revoke its tokens."""
+    """Delete a project, and revoke its tokens. All its jobs must have ended."""
     session = session_of(context)
     with session.client() as client:
         client.access.delete_project(project)
@@ -65,7 +63,7 @@ def set_member(
     member: Member,
     role: Annotated[Any, typer.Argument(parser=role_of, metavar="ROLE", help="viewer, submitter or admin.")],
 ) -> None:
-    """Give a caller a role in a project, which replaces an earlier role."""
+    """Give a caller a role in a project. It replaces the role that the caller had there."""
     session = session_of(context)
     with session.client() as client:
         found = client.access.set_member(project, member, role)

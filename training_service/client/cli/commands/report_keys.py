@@ -10,7 +10,7 @@ from training_service.client.cli.session import session_of
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List, rotate and remove the keys of the tokens with which training reports. For operators.",
+    help="List, rotate and remove the keys that sign the tokens of reports. For operators.",
 )
 
 

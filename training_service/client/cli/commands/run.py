@@ -53,7 +53,7 @@ def run(
     ] = _MAX_SIZE,
     max_files: Annotated[
         int,
-        typer.Option(min=1, help="The most files that are sent. The service's limit: programs.max_files."),
+        typer.Option(min=1, help="The most files to send. The service has a limit, too: programs.max_files."),
     ] = MAX_FILES,
     instances: Annotated[
         int | None,
@@ -84,7 +84,7 @@ def run(
     image: Annotated[
         str,
         typer.Option(
-            metavar="REF", help="An image to run in, of those that the operator allows (Docker, Kubernetes)."
+            metavar="REF", help="The image to run in, one that the operator allows (Docker, Kubernetes)."
         ),
     ] = "",
     resource: pods.Resources = None,

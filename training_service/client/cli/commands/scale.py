@@ -78,7 +78,7 @@ def scale(
     ] = None,
     every: study_options.Every = 2.0,
 ) -> None:
-    """Measure how training gets faster with more instances, and how many are worth it.
+    """Measure how much faster training gets with more instances, and how many are worth using.
 
     Runs a job for each number of instances, one job at a time. With a FOLDER, the command shows the results
     of a study again, with other prices if you like; --resume continues the study after Ctrl-C, a kill or a

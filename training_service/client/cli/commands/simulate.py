@@ -110,7 +110,7 @@ def simulate(
         typer.Option(metavar="SECONDS", min=0, help="Only jobs submitted after this time of the trace."),
     ] = 0.0,
     longest: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=1, help="Cut longer run times to this.")
+        float | None, typer.Option(metavar="SECONDS", min=1, help="Shorten longer run times to this.")
     ] = None,
     priorities: Annotated[
         bool, typer.Option("--priorities", help="Use the column priority, or qos, as priorities.")
@@ -126,7 +126,7 @@ def simulate(
         typer.Option(
             parser=duration,
             metavar="TIME",
-            help="With --load: for how long jobs come; by default 1d.",
+            help="With --load: the time in which new jobs arrive; by default 1d.",
         ),
     ] = None,
     plot: Annotated[
@@ -190,7 +190,9 @@ def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[Tra
     if load is None:
         return jobs
     if not workload.offered(jobs, capacity):
-        raise typer.BadParameter("all jobs come at once, so there is no rate to scale", param_hint="--load")
+        raise typer.BadParameter(
+            "all jobs come at the same time, so there is no rate to scale", param_hint="--load"
+        )
     return workload.scaled(jobs, capacity, load)
 
 

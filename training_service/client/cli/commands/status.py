@@ -11,7 +11,7 @@ from training_service.client.cli.session import session_of
 
 
 def status(context: typer.Context, job: Job) -> None:
-    """Show how a job is now: its progress; after a failure, why and what to do."""
+    """Show the state of a job: its progress or, after a failure, the reason and the remedy."""
     session = session_of(context)
     with session.client() as client:
         answer = client.status(job)

@@ -117,7 +117,7 @@ def sentences(shown: Shown) -> list[str]:
         f"{words.count(n, 'instance')}: no point, {words.printable(why)}" for n, why in series.missing.items()
     ]
     if law is None:
-        return [*found, "No run has a throughput, so there is no law."]
+        return [*found, "No job has reported a throughput, so no law was fitted."]
     if (against := shown.comparison) is not None:
         found.append(_against(against))
     terms = ", ".join(f"{name} {value:.3g}" for name, value in law.coefficients.items())

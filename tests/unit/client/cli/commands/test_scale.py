@@ -130,7 +130,7 @@ def test_a_study_with_one_point_or_none_says_so(trainctl: Trainctl, machines: Ma
     assert "fitted on 2 instances: one number of instances says nothing about scaling" in one.stdout
     machines.failing = {2}
     none = trainctl("scale", "sums", "--instances", "2", "--folder", "none.scale", *FAST)
-    assert "No run has a throughput, so there is no law." in none.stdout
+    assert "No job has reported a throughput, so no law was fitted." in none.stdout
     assert none.exit_code != 0
 
 
