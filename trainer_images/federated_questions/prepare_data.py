@@ -27,8 +27,8 @@ def divided(asked: Sequence[Question], clients: int, skew: float, seed: int = 1)
     """Return the questions of each client.
 
     A Dirichlet distribution of concentration 1 / `skew` divides the questions of each class: the larger
-    `skew`, the fewer classes a client has (Hsu et al., arXiv:1909.06335, 2019). 0 divides evenly. Each client
-    gets at least one question.
+    `skew`, the fewer classes a client has (Hsu et al., arXiv:1909.06335, 2019). With a `skew` of 0, each
+    class is divided evenly. Each client gets at least one question.
     """
     dice = np.random.default_rng(seed)
     found: list[list[Question]] = [[] for _ in range(clients)]

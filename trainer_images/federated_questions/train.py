@@ -113,9 +113,9 @@ def serve_rounds(
 
 
 def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: int) -> Tensor:
-    """Learn from the client's own data in the round `number`.
+    """Train `model` on the client's own data in the round `number`.
 
-    Return one vector: its weights, its mean loss, and its number of examples.
+    Return one vector: the new weights, the mean loss, and the number of examples.
     """
     x, y = data
     order = torch.Generator().manual_seed(int(np.random.default_rng([SEED, number, client]).integers(2**63)))

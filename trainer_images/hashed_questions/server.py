@@ -16,7 +16,7 @@ from hashed_questions.wire import Kind, Request, Wire
 
 
 class Server:
-    """Serves all workers of a group, each by a thread. Steps count from 0."""
+    """Serves all workers of a group, each in a thread of its own. Steps count from 0."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Server:
         self._until = 0
         """Steps from this one on are not served yet."""
         self._anchored = -1
-        """The step before which `whole` was called last."""
+        """The number of applied steps at the last call of `whole`; -1 before the first call."""
         self._pushes: dict[int, dict[int, Push]] = {}
         """The pushes of each step by worker. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
@@ -61,9 +61,10 @@ class Server:
         }
 
     def whole(self, examples: int, until: int) -> float:
-        """Take the gradient of all examples at the present weights, and return the sum of their losses.
+        """Take the gradient of all examples at the current weights, and return the sum of their losses.
 
-        Every worker sends its part now. Afterwards, steps below `until` are served. Raises GroupError.
+        Every worker sends its part now. Afterwards, steps below `until` are served. Raises GroupError if a
+        worker is lost.
         """
         with self._changed:
             self._weights.begin_epoch()
@@ -78,7 +79,7 @@ class Server:
     def steps(self, last: int, examples: int) -> Iterator[tuple[int, float]]:
         """Apply each step below `last` once its pushes have come. Each step has `examples` examples.
 
-        Yields the number of applied steps, and the sum of the losses of the last step. While the caller
+        Yields the number of applied steps after each step, and the sum of the step's losses. While the caller
         handles a yielded step, the weights do not change, but workers can get them. Raises GroupError if a
         worker is lost.
         """

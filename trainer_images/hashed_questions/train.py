@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of users. Each is the environment variable of its name in upper case."""
+    """The parameters that users can set. Each is the environment variable of its name in upper case."""
 
     epochs: int
     batch_size: int
@@ -218,7 +218,7 @@ def serve(
             scores = evaluation.scores(parameters.l1) | server.costs()
             reporter.report(**scores)  # type: ignore[arg-type]  # none of them is a count
         server.end()
-    return scores or evaluation.scores(parameters.l1)  # all steps were done before
+    return scores or evaluation.scores(parameters.l1)  # earlier attempts did all steps
 
 
 def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> None:
@@ -249,7 +249,7 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
 
 
 def _begun(peers: dist.ProcessGroup, steps: int = 0) -> int:
-    """Return the number of steps that the server has done before. The server sends it to all workers."""
+    """Return the number of steps of earlier attempts. The server passes `steps`, and informs the workers."""
     done = torch.tensor([steps])
     dist.broadcast(done, SERVER, peers)
     return int(done.item())

@@ -92,7 +92,7 @@ class Weights:
         return found
 
     def begin_epoch(self) -> None:
-        """Keep the present weights as the weights at the beginning of an epoch."""
+        """Keep the current weights as the weights at the beginning of an epoch."""
         self._anchor = self.values.copy()
 
     def set_whole(self, pushes: list[Push], examples: int) -> None:

@@ -44,7 +44,10 @@ class Request:
 
 
 class Wire:
-    """One end of the connections. It counts the bytes of keys and rows, and the messages with them."""
+    """One end of the connections. It counts the bytes of keys and rows, and the messages with them.
+
+    Every method raises GroupError if the peer is lost, or silent for GROUP_TIMEOUT.
+    """
 
     def __init__(self, classes: int, group: dist.ProcessGroup | None) -> None:
         self._classes = classes
@@ -53,7 +56,7 @@ class Wire:
         self.messages = 0
 
     def ask(self, request: Request) -> None:
-        """Send a request to the server. Raises GroupError."""
+        """Send a request to the server."""
         header = torch.tensor([request.kind, request.step, len(request.keys)])
         self._send(SERVER, header)
         self._send_values(SERVER, torch.from_numpy(request.keys.astype(np.int32)))
@@ -62,7 +65,7 @@ class Wire:
             self._send(SERVER, torch.tensor([request.loss], dtype=torch.float64))
 
     def asked(self, worker: int) -> Request:
-        """Wait for the next request of a worker. Raises GroupError."""
+        """Wait for the next request of a worker."""
         header = torch.zeros(3, dtype=torch.int64)
         self._receive(worker, header)
         kind, step, count = header.tolist()
@@ -75,11 +78,11 @@ class Wire:
         return Request(Kind(kind), step, keys.numpy().astype(np.int64), rows, loss.item())
 
     def answer(self, worker: int, rows: Rows) -> None:
-        """Send weights to a worker. Raises GroupError."""
+        """Send weights to a worker."""
         self._send_values(worker, torch.from_numpy(rows))
 
     def rows(self, peer: int, count: int) -> Rows:
-        """Wait for `count` rows from a peer, and return them. Raises GroupError."""
+        """Wait for `count` rows from a peer, and return them."""
         found = torch.zeros(count, self._classes)
         self._receive_values(peer, found)
         return found.numpy()

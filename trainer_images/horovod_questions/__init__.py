@@ -1,1 +1,1 @@
-"""Horovod on PyTorch on the questions."""
+"""Trains a classifier of questions with Horovod and PyTorch."""

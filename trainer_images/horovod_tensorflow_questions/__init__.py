@@ -1,1 +1,1 @@
-"""Horovod on TensorFlow on the questions."""
+"""Trains a classifier of questions with Horovod and TensorFlow."""

@@ -1,7 +1,7 @@
 """Random crops and mirror images, which depend only on the seed, the epoch and the example.
 
-So a run repeats, a resumed run continues with the same images, and a group of any size sees the same images
-as one process.
+So a run can be repeated, a resumed run continues with the same images, and a group of any size sees the same
+images as one process.
 """
 
 import numpy as np

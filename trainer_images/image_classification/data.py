@@ -20,7 +20,7 @@ class Images:
     pixels: Tensor
     """N x C x H x W, float32, normalized by the mean and the standard deviation of the training images."""
     labels: Tensor
-    """N classes, int64."""
+    """The class of each image: N numbers, int64."""
 
     def __len__(self) -> int:
         return len(self.labels)

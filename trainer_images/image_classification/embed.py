@@ -38,7 +38,7 @@ _EVALUATED = 512
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of users. Each is the environment variable of its name in upper case."""
+    """The parameters that users can set. Each is the environment variable of its name in upper case."""
 
     epochs: int
     batch_size: int
@@ -173,7 +173,7 @@ def train(group: Group) -> None:
 def fit(
     learner: Learner, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[dict[str, float]]:
-    """Train in place, resuming from a checkpoint if any. Return the metrics of each epoch."""
+    """Train `learner` in place. Resume from a checkpoint if there is one. Return each epoch's metrics."""
     steps = runs.steps_of(images, parameters.batch_size, group)
     replica = group.wrap(learner.encoder)
     optimizer = torch.optim.SGD(
@@ -253,7 +253,7 @@ class Copies:
 
 @torch.no_grad()
 def class_accuracy(features: nn.Module, images: Images, test: Images, group: Group) -> float:
-    """Return the share of test images whose features are nearest to the mean of their class.
+    """Return the share of test images whose features are nearest to the mean of their own class.
 
     The mean of a class is taken over the features of its training images. The group divides the work.
     Features are compared by the cosine.

@@ -1,8 +1,8 @@
 """ResNet-18 for small images (He, Zhang, Ren and Sun, "Deep residual learning", arXiv:1512.03385, 2015).
 
 The first layer is the same as in the paper's CIFAR networks: a convolution of 3 x 3 without stride or
-pooling. With them, nothing of a small image would be left for the later stages. torchvision has the network
-only for large images, and its wheels on PyPI do not load beside PyTorch for CPUs.
+pooling. Stride and pooling would leave nothing of a small image for the later stages. torchvision has the
+network only for large images, and its wheels on PyPI do not load beside PyTorch for CPUs.
 """
 
 from torch import Tensor, nn

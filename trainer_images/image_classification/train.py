@@ -33,7 +33,7 @@ _EVALUATED = 512
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of users. Each is the environment variable of its name in upper case."""
+    """The parameters that users can set. Each is the environment variable of its name in upper case."""
 
     epochs: int
     batch_size: int
@@ -114,7 +114,7 @@ def train(group: Group) -> None:
 def fit(
     model: nn.Module, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[Scores]:
-    """Train `model` in place, resuming from a checkpoint if any, and return the scores of each epoch."""
+    """Train `model` in place. Resume from a checkpoint if there is one. Return the scores of each epoch."""
     steps = runs.steps_of(images, parameters.batch_size, group)
     replica = group.wrap(model)
     optimizer = torch.optim.SGD(

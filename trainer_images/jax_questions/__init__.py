@@ -1,1 +1,1 @@
-"""JAX on the questions: one program on the devices of all processes."""
+"""Trains a classifier of questions with JAX: one program on the devices of all processes."""

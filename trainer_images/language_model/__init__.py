@@ -3,8 +3,8 @@
 * `prepare_data` writes a real corpus to storage, and `data` reads it;
 * `layout` defines the parameters and refuses invalid combinations, `theory` computes the costs of a layout;
 * `model` is the model, `train` the training loop, and `assembly` builds both for a layout;
-* `data_parallel`, `zero`, `pipeline` and `tensor` divide the work on the `mesh` of processes, and `memory`
-  saves memory in all of them;
+* `data_parallel`, `zero`, `pipeline` and `tensor` divide the work among the processes of the `mesh`, and
+  `memory` saves memory in all of them;
 * `pipedream` is an asynchronous pipeline; `local_weights` and `gossip` average weights instead of gradients;
 * `all_reduce` implements collectives with single messages; `parameter_server`, with the loops of workers
   (`parameter_server_loop`) and servers (`serving_loop`), is data parallel without collectives; `batch_size`

@@ -22,7 +22,7 @@ MASK = 1 / FLOAT
 
 @dataclass(frozen=True)
 class _Layer:
-    """How many values per token a layer keeps for its backward pass, by kind."""
+    """The numbers per token that a layer keeps for its backward pass, by kind."""
 
     norms: float
     """Inputs and outputs of norms."""
@@ -41,7 +41,7 @@ class _Layer:
 
 
 def of_layer(layout: Layout) -> _Layer:
-    """Return how many values a layer keeps without recomputation, on one tensor rank."""
+    """Return how many numbers per token a layer keeps without recomputation, on one tensor rank."""
     width, per = layout.width, layout.tensor
     divided = per if layout.sequence_parallel else 1
     scores = layout.heads * layout.context / per if layout.is_attention_explicit else 0.0
@@ -76,7 +76,8 @@ def of_head(layout: Layout) -> float:
 
 
 def of_backward(layout: Layout) -> float:
-    """Return the peak need of a layer's backward pass, in addition to the numbers that all layers keep.
+    """Return how many numbers per token a layer's backward pass needs at its peak, beyond those that all
+    layers keep.
 
     The result may be negative: a layer frees its kept numbers during the pass, and the head has freed its
     own before.
@@ -95,8 +96,8 @@ def of_backward(layout: Layout) -> float:
 
 
 def on_device(layout: Layout) -> float:
-    """Return the need of a layer's backward pass on the device if the host holds all numbers that layers
-    keep.
+    """Return how many numbers per token a layer's backward pass needs on the device if the host holds all
+    numbers that layers keep.
     """
     layer, width = of_layer(layout), layout.width
     if layout.recomputed_every:
@@ -107,7 +108,7 @@ def on_device(layout: Layout) -> float:
 
 
 def statistics(layout: Layout) -> float:
-    """Return the numbers of statistics that a layer keeps: for its norms, and for the scores in the fused
+    """Return how many statistics per token a layer keeps: of its norms, and of the scores in the fused
     kernel.
     """
     fused = 0.0 if layout.is_attention_explicit else layout.heads / layout.tensor
@@ -134,7 +135,7 @@ def offloaded(layout: Layout) -> float:
 
 
 def layer_by_layer(layout: Layout) -> float:
-    """Return the peak memory in bytes of the device with OFFLOAD=layers, with weights and gradients.
+    """Return the peak memory of the device in bytes with OFFLOAD=layers, including weights and gradients.
 
     The peak is reached in one layer or in the head, so it does not depend on the number of layers.
     """
@@ -145,7 +146,7 @@ def layer_by_layer(layout: Layout) -> float:
     if layout.micro_batches == 1:  # the gradients of the first matrices are computed last
         in_layer = max(tokens * activations + 16 * matrix, tokens * 9 * width + 24 * matrix)
         head = tokens * (of_head(layout) + 2) + VOCABULARY * width
-    else:  # one more gradient, before it is added
+    else:  # a gradient exists beside the sum to which it is added
         in_layer = tokens * activations + 28 * matrix
         head = tokens * (of_head(layout) + 2) + 2 * VOCABULARY * width
     batch = 2 * INTEGER * tokens * layout.micro_batches

@@ -65,7 +65,7 @@ class Learner:
             self.local_weights.changed()
 
     def flush(self) -> None:
-        """Take all steps of an asynchronous layout, and average local weights.
+        """Take the remaining steps of an asynchronous layout, and average local weights.
 
         Every process must call this after the same batch.
         """
@@ -89,7 +89,7 @@ class Learner:
 
         Return the mean loss of the share, or None if only another process knows it.
         """
-        assert not isinstance(self._passes, PipeDream)  # its gradients are of an earlier batch
+        assert not isinstance(self._passes, PipeDream)  # PipeDream steps by itself
         self.optimizer.zero_grad()
         return self._passes.learn(share, position)
 

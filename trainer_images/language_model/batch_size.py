@@ -8,7 +8,7 @@ from language_model.layout import Layout
 
 
 class StepSize(NamedTuple):
-    """The size of one step."""
+    """The batch size and the learning rate of one step."""
 
     batch_size: int
     """The number of examples of the whole group."""
@@ -16,9 +16,9 @@ class StepSize(NamedTuple):
 
 
 def at_step(step: int, layout: Layout) -> StepSize:
-    """Return the size of step number `step`, counted from 1.
+    """Return the batch size and the learning rate of step number `step`, counted from 1.
 
-    The learning rate warms up to the rate for BATCH_SIZE. Later, the batch grows at the steps at which the
+    The learning rate warms up to the rate for BATCH_SIZE. At the steps GROW_AT, the batch grows, where the
     rate would otherwise decay.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
@@ -32,8 +32,8 @@ def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -
     """Scale `rate`, which was found for batches of `reference` examples, to `batch_size`.
 
     Linear scaling: k times the examples get k times the rate, so one step is as long as k steps with small
-    batches (Goyal et al., arXiv:1706.02677, 2017). Square root scaling: the noise of a step stays the same
-    (Krizhevsky, arXiv:1404.5997, 2014). It also suits Adam.
+    batches (Goyal et al., arXiv:1706.02677, 2017). Square root scaling keeps the noise of a step the same
+    (Krizhevsky, arXiv:1404.5997, 2014), and also suits Adam.
     """
     if scaling is RateScaling.NONE:
         return rate
@@ -42,7 +42,7 @@ def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -
 
 
 def warmed_up(start: float, full: float, step: int, steps: int) -> float:
-    """Return a rate that grows linearly from `start` to `full` in `steps` steps, and then stays there.
+    """Return the rate of step `step`: it grows linearly from `start` to `full` in `steps` steps, then stays.
 
     Goyal et al. start from the rate of the small batch, because the rate of the large batch is too high while
     the weights change fast.

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Strategy(StrEnum):
-    """The parts of the model that are divided among the data ranks, besides the batch."""
+    """The parts of the training that are divided among the data ranks. The batch is always divided."""
 
     DDP = "ddp"
     """Nothing: each rank has the whole model, and gradients are averaged (DistributedDataParallel)."""
@@ -55,7 +55,7 @@ class Split(StrEnum):
     """The division of layers among stages."""
 
     EVEN = "even"
-    """The same number for each stage."""
+    """The same number of layers for each stage."""
     COST = "cost"
     """The largest number of multiplications of any stage is as small as possible."""
 

@@ -27,7 +27,7 @@ Earlier steps also allocate objects that stay in memory.
 
 @dataclass
 class StepCost:
-    """The costs of one step for one process, in bytes."""
+    """The costs of one step for one process."""
 
     sent_bytes: float = 0
     messages: float = 0
@@ -85,7 +85,10 @@ def counting(learner: Learner) -> Iterator[StepCost]:
 
 @contextmanager
 def counted(learner: Learner, group: Group, metrics: dict[str, float]) -> Iterator[None]:
-    """Measure the step in the block, and add its costs to the metrics. Every process must call this."""
+    """Measure the step in the block. Add its costs (see `of_group`) to the metrics, and log them.
+
+    Every process must call this.
+    """
     with counting(learner) as cost:
         yield
     metrics |= asdict(of_group(cost, group))
@@ -106,7 +109,7 @@ def gradients_of(learner: Learner) -> list[Tensor]:
 
 
 def of_group(cost: StepCost, group: Group) -> StepCost:
-    """Return the means of the sent bytes and messages over all ranks, and the maximum of each memory."""
+    """Return the means of the sent bytes and messages over all ranks, and the maximum of each other cost."""
     values = asdict(cost)
     own = [value if rank == group.rank else 0.0 for value in values.values() for rank in range(group.size)]
     totals = group.total(*own)

@@ -32,7 +32,7 @@ def replicate(model: nn.Module, layout: Layout, group: Group) -> nn.Module:
 
 
 def average_gradients(model: nn.Module, mesh: Mesh) -> None:
-    """Average the present gradients over the data ranks in one exchange.
+    """Average the gradients over the data ranks in one exchange. Parameters without a gradient are left out.
 
     This is for models that DistributedDataParallel does not support: pipeline stages and tensor parallel
     models.

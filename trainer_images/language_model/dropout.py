@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 BITS = 24
 """The number of random bits for each element. Read as a fraction, they are compared with the rate: elements
-with smaller fractions are dropped."""
+with a smaller fraction are dropped."""
 _PIECE = 2**16
 """The number of elements that are computed together. During this, each element needs 24 bytes."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
@@ -32,7 +32,7 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 class Position(NamedTuple):
-    """The state of the random numbers: the examples that the passes compute."""
+    """The state of the random numbers: the step and the micro-batch that the passes compute."""
 
     step: int
     """The number of the step, from 1."""
@@ -72,7 +72,7 @@ class RandomState:
     def kept(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of a forward pass and of its recomputation, for torch.utils.checkpoint.
 
-        The recomputation gets the state's present position.
+        The recomputation gets the position that is set now.
         """
         return nullcontext(), self.at(self.position)
 

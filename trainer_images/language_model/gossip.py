@@ -40,7 +40,7 @@ class Gossip:
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup, seed: int) -> None:
-        """`group` uses gloo, because weights are sent from the host.
+        """`group` must use gloo, because weights are sent from the host.
 
         `seed` chooses the peers of this rank.
         """
@@ -82,7 +82,7 @@ class Gossip:
         flat.set_weights(self._model, self._weights)
 
     def read(self) -> None:
-        """Copy the present weights into the model, so that a gradient can be computed from them."""
+        """Copy the current weights into the model, so that a gradient can be computed from them."""
         with self._lock:
             flat.set_weights(self._model, self._weights)
 
@@ -104,7 +104,7 @@ class Gossip:
         self.asked += 1
 
     def step(self, step: Callable[[], object]) -> None:
-        """Set the model to the present weights, and call `step`, which applies the gradients to them."""
+        """Set the model to the current weights, and call `step`, which applies the gradients to them."""
         with self._lock:
             flat.set_weights(self._model, self._weights)
             step()

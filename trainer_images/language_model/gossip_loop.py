@@ -100,7 +100,7 @@ class Shares:
     """The shares of a round. Iterating takes shares; each share is taken by one rank only."""
 
     def __init__(self, first_step: int, count: int, group: Group) -> None:
-        # The store with which the group met counts for all ranks. It needs no port of its own.
+        # The store through which the group met keeps one count for all ranks, so no other port is needed.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"language_model/gossip/{first_step}"
         self._count = count
@@ -108,7 +108,7 @@ class Shares:
 
     @property
     def taken(self) -> int:
-        """The number of shares for which ranks have asked, with the first share of each rank."""
+        """The number of shares for which ranks have asked, including the first share of each rank."""
         return self._size + self._store.add(self._key, 0)
 
     def __iter__(self) -> Iterator[int]:

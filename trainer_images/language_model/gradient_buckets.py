@@ -17,7 +17,7 @@ from language_model.flat_parameters import FlatParameters
 
 
 class Bucket(ABC):
-    """The gradients of a range of the flat vector. Its memory is allocated for the first gradient."""
+    """The gradients of a range of the flat vector. Memory is allocated when the first gradient is added."""
 
     own: range
     """The elements of the flat vector that this rank's optimizer steps, or an empty range."""
@@ -40,7 +40,7 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add those of the values that belong to this bucket, multiplied by `scale`.
+        """Add the values that belong to this bucket, multiplied by `scale`.
 
         The values begin at the element `start` of the flat vector.
         """
@@ -51,7 +51,7 @@ class Bucket(ABC):
             self.received += last - first
 
     def send(self) -> None:
-        """Start to sum the bucket. Every rank must call this, in the same order of buckets."""
+        """Start to sum the bucket over the ranks. Every rank must send its buckets in the same order."""
         self._work = self._reduce(self._allocated())
 
     def wait(self) -> None:

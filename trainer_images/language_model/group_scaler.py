@@ -17,8 +17,8 @@ INITIAL_SCALE, GROWTH_INTERVAL = 2.0**16, 2000
 class GroupScaler(torch.amp.GradScaler):
     """PyTorch's scaler for ranks that have different gradients: pipeline ranks or tensor ranks.
 
-    If any rank finds a gradient that is not finite, all ranks skip the step. So their scales stay the same,
-    and all stages and shards of the weights take the same steps.
+    If a rank finds a gradient that is not finite, all ranks skip the step. So all ranks have the same
+    scale, and all stages and shards of the weights take the same steps.
     """
 
     def __init__(self, group: Group, *, enabled: bool) -> None:

@@ -1,8 +1,8 @@
 """The memory of the host as seen from a device, and the copies between the two.
 
 If the device is the CPU, it has no memory apart from the host's, so the device's memory is simulated: copies
-are real, and each tensor counts as held by the device or by the host. An operation on tensors of the host
-gives tensors of the host, as on a real device.
+are real, and each tensor counts as held by the device or by the host. While a MemoryMeter measures, the
+result of an operation on tensors of the host counts as held by the host, as on a real device.
 """
 
 import weakref

@@ -1,9 +1,9 @@
 """OFFLOAD=layers: the device holds only one layer and its activations for one micro-batch.
 
 B. Pudipeddi et al., "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
-2020 (L2L): all micro-batches pass one layer before the next layer is copied to the device. Inputs of layers
-wait on the host, and a backward pass recomputes the layer from them. The optimizer steps on the host. Copies
-do not overlap with computing.
+2020 (L2L): all micro-batches pass through one layer before the next layer is copied to the device. Inputs of
+layers wait on the host, and a backward pass recomputes the layer from them. The optimizer steps on the host.
+Copies do not overlap with computing.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ Compute = Callable[[Tensor], Tensor]
 
 
 class LayerByLayer:
-    """The passes of a model on the host, layer by layer on the device."""
+    """The passes of a model that is kept on the host. The device computes one layer after another."""
 
     def __init__(
         self, model: LanguageModel, layout: Layout, mesh: Mesh, host: Host, context: Context

@@ -257,7 +257,7 @@ class Layout:
 
     @property
     def recomputed_every(self) -> int:
-        """N if the backward pass recomputes each N-th layer, or 0 if it recomputes no whole layer."""
+        """The number N if the backward pass recomputes each N-th layer; 0 if it recomputes no whole layer."""
         kind, _, number = self.checkpointing.partition(":")
         return 1 if kind == "full" else int(number or 0)
 
@@ -327,7 +327,8 @@ def _data_parallel_fits(layout: Layout) -> None:
             f"STRATEGY=zero_redundancy_optimizer needs whole parameters, but TENSOR {layout.tensor} "
             "divides them: use zero1"
         )
-    # One rank averages nothing, so these parameters have no effect. A study of scaling begins with one rank.
+    # With one rank, GRADIENT_COMPRESSION and ALL_REDUCE have no effect. They are allowed, because a study of
+    # scaling begins with one rank.
     averages_itself = layout.world_size > 1 and not uses_ddp(layout)
     if layout.gradient_compression is not Compression.NONE and averages_itself:
         raise ParameterError(

@@ -5,5 +5,5 @@ from torch.distributed.tensor import DTensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this process's part of a tensor that may be divided among ranks. Both share their memory."""
+    """Return this process's part of a tensor that may be divided among ranks, without a copy."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

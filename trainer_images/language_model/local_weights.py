@@ -41,10 +41,10 @@ class LocalWeights:
         self._start: Tensor | None = None
         """The weights at the start of the round, if there is slow momentum."""
         self._momentum: Tensor | None = None
-        """The slow momentum m, if there is any yet."""
+        """The slow momentum m; None before the first average."""
 
     def begin_step(self) -> None:
-        """Prepare for a step of this rank."""
+        """Before a step, keep the weights for the slow momentum if the step begins a round."""
         if self._slow_momentum and not self._differ:
             self._start = parameters_to_vector(self._model.parameters()).detach()
 

@@ -1,4 +1,4 @@
-"""Measures the memory of a process's tensors: the peak on the device and on the host, and by purpose.
+"""Measures the memory of a process's tensors: the peaks on the device and on the host, and sizes by purpose.
 
 It counts the tensors, not the memory of the process, so the result is the same on all machines.
 """
@@ -90,7 +90,7 @@ class _Storages:
         self._at_most -= size
 
     def measure(self) -> None:
-        """Raise the peak to the present sum of the sizes."""
+        """Raise the peak to the current sum of the sizes, if that is higher."""
         # There are many storages, so look for freed ones only if the peak may have risen.
         if self._at_most <= self.peak:
             return
@@ -105,7 +105,7 @@ class _Storages:
 def _tensors_in(values: Any) -> Iterator[Tensor]:
     """Yield the tensors with memory among the arguments or results of an operation.
 
-    `tree_leaves` of PyTorch finds the same, but takes several times as long as most operations.
+    `tree_leaves` of PyTorch finds the same tensors, but takes several times as long as most operations.
     """
     if isinstance(values, Tensor):
         if values.layout is torch.strided and values.device.type != "meta":

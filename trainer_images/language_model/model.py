@@ -61,8 +61,8 @@ class Attention(nn.Module):
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the output of attention for each token.
 
-        All shapes are (examples, heads, context, width of a head). The separate operations are those that
-        Korthikanti et al., 2022, recompute.
+        All shapes are (examples, heads, context, width of a head). Without the fused kernel, the operations
+        are those that Korthikanti et al., 2022, recompute.
         """
         if not self._is_explicit:
             return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
@@ -74,7 +74,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """A feed-forward network with an inner width of four times the width."""
+    """A feed-forward network whose inner width is four times `width`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

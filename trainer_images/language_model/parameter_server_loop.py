@@ -56,7 +56,7 @@ def _work(
     def learn(version: int, wanted: int) -> float:
         share = share_of(version + 1, layout)
         number = group.rank - roles.workers.start if wanted < 0 else wanted
-        if wanted >= 0:  # another worker may have had the share before, or has it, too
+        if wanted >= 0:  # a worker may compute several shares of a step, or none: find where the step begins
             while (step := begun + len(begins)) <= version:
                 begins.append(begins[-1] + share_of(step, layout) * len(roles.workers))
             place.taken = begins[version - begun]

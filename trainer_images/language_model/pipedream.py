@@ -130,7 +130,7 @@ class PipeDream:
         return None
 
     def go_forward(self, batch: Batch, learning_rate: float, position: Position) -> None:
-        """Do the forward pass of the next batch with the current weights, and keep them."""
+        """Do the forward pass of the next batch with the current weights. Keep them for the backward pass."""
         received, version = self._receive(batch), self.versions.hold()
         number = self.versions.updates + len(self._in_flight)
         random_numbers = self._model.random_state.at(position)

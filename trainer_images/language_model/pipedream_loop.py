@@ -1,8 +1,8 @@
 """The training loop of an asynchronous pipeline, in which ranks do not wait for each other after a step.
 
-A rank reports the losses of the batches with which it has stepped. The first stage is the last one to step
-with a batch. Before a checkpoint, the pipeline is flushed, so that all stages have taken the same steps. Then
-it fills again.
+A rank reports the losses of the batches with which it has stepped. Of all stages, the first one, to which
+rank 0 belongs, is the last to step with a batch. Before a checkpoint, the pipeline is flushed, so that all
+stages have taken the same steps. Then it fills again.
 """
 
 import logging

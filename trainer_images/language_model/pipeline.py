@@ -39,7 +39,7 @@ class Stage(MeasuredStage):
         super().__init__(times, part, *arguments, **options)
         self._random_state = part.random_state
         self.positions: list[Position] = []
-        """The positions of the micro-batches of the present step. Without them, nothing is dropped."""
+        """The positions of the micro-batches of the current step. Without them, dropout keeps all numbers."""
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
         """Compute a micro-batch."""

@@ -1,4 +1,4 @@
-"""The rules of pipelines: the layers of each stage, and the combinations of parameters that are possible.
+"""The rules of pipelines: the layers of each stage, and the allowed combinations of parameters.
 
 Like `layout`, this module does not need PyTorch.
 """

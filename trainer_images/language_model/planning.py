@@ -18,8 +18,8 @@ from language_model.layout import Layout
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 """The strategies to choose from, the simplest first. They train the same model as one process does.
 
-Averaging, gossip, parameter servers and PipeDream are other algorithms. ZeRO-1 has no higher cost than
-ZeroRedundancyOptimizer, and less traffic.
+Averaging, gossip, parameter servers and PipeDream are other algorithms. ZeroRedundancyOptimizer is left out,
+because ZeRO-1 needs the same memory and sends less.
 """
 
 RESERVE = 0.1
@@ -36,7 +36,7 @@ class Choice:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of time that a rank waits for others of its pipeline."""
+    """The share of the time in which a rank waits for others of its pipeline."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
 

@@ -49,7 +49,7 @@ class ServingLoop:
         """The number of updates when the learner last got the weights and the state of all shards."""
 
     def run(self) -> dict[str, float] | None:
-        """Serve until all have finished. Return the last report if this process leads at the end, or None."""
+        """Serve until the training ends. Return the last report if this process leads at the end, or None."""
         roles = self._layout.roles
         report: dict[str, float] = {}
         with ExitStack() as stack:
@@ -58,7 +58,7 @@ class ServingLoop:
                 stack.enter_context(ending_with_leader())
             steps, self._place.taken = start_of(self._group, run, self._place)
             self._begin(steps)
-            # A leader that ends on SIGTERM has saved a checkpoint. All other processes end with it.
+            # A leader that ends on SIGTERM has saved a checkpoint. BYE lets all other processes end with it.
             stack.push(lambda kind, *_: self._mailbox.leave() if kind is Terminated else None)
             for update in serve(self._replica, self._mailbox):
                 examples = examples_of(update.number, self._layout)
@@ -170,7 +170,7 @@ class ServingLoop:
         return {"server_sent_bytes": sent / updates, "server_received_bytes": received / updates}
 
     def _log(self) -> None:
-        """Log the staleness of gradients, and the bytes of each server with the numbers that explain them."""
+        """Log the staleness of gradients, and the bytes of each server with the messages that cause them."""
         histogram = ", ".join(f"{count} x {value}" for value, count in sorted(self._server.staleness.items()))
         log.info("gradients by staleness: %s; %d dropped", histogram or "none", self._server.dropped)
         leader, gradients = self._replica.leader, self._replica.gradients
@@ -184,7 +184,7 @@ class ServingLoop:
 
 
 def start_of(group: Group, run: Kept | None = None, place: data.Place | None = None) -> tuple[int, int]:
-    """Return the numbers of steps and examples that were taken before. Every process must call this.
+    """Return the numbers of steps and examples of earlier attempts. Every process must call this.
 
     Rank 0 passes `run` and `place`, and sends their numbers to all. Raises GroupError if rank 0 is lost.
     """
@@ -199,7 +199,7 @@ def start_of(group: Group, run: Kept | None = None, place: data.Place | None = N
 
 
 def share_of(step: int, layout: Layout) -> int:
-    """Return the number of examples per gradient. The gradients of an update together make the batch."""
+    """Return the number of examples per gradient. The gradients of one update together cover its batch."""
     return batch_size.at_step(step, layout).batch_size // layout.batch_shares
 
 

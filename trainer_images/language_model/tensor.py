@@ -36,7 +36,7 @@ def cut(model: LanguageModel, layout: Layout, mesh: Mesh) -> None:
 
 
 def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:
-    """Return how each module is divided. Activations between modules are whole or divided by sequence."""
+    """Return how each module is divided. Activations between modules are whole, or parts of the sequence."""
     between = Shard(1) if layout.sequence_parallel else Replicate()
     norm = SequenceParallel(use_local_output=True) if layout.sequence_parallel else Replicated()
     first = ColwiseParallel(input_layouts=between)
@@ -65,9 +65,9 @@ def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:
 
 
 class Replicated(ParallelStyle):
-    """A module that every tensor rank computes as a whole, with DTensors as weights.
+    """A module that every tensor rank computes as a whole.
 
-    An optimizer does not support a mix of plain tensors and DTensors.
+    Its weights become DTensors, because an optimizer does not support a mix of plain tensors and DTensors.
     """
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:

@@ -73,7 +73,7 @@ def weight_versions(layout: Layout, rank: int) -> int:
 
 
 def staleness(layout: Layout, rank: int) -> int:
-    """Return the number of steps that a rank takes between a forward pass and its gradient's step."""
+    """Return the number of steps that a rank takes between a forward pass and the step with its gradient."""
     return weight_versions(layout, rank) - 1
 
 
@@ -96,7 +96,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # as above, and weights both ways for each share of an active rank
+        case Strategy.GOSSIP:  # as above, and weights in both directions for each share of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
         case Strategy.ZERO1 | Strategy.ZERO2:  # each sum of gradients to one rank, then all parameters
@@ -105,7 +105,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 3 * share * own
         case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
-        # For each gradient that counts: weights to the worker, its gradient back, and a copy to the standbys.
+        # For each applied gradient: weights to the worker, its gradient back, and a copy to the standbys.
         case Strategy.PARAMETER_SERVER:
             return (3 if layout.standby else 2) * layout.rule.gradients / layout.world_size * own
         case Strategy.ZERO3:  # parameters for each forward and backward pass, and sums of gradients
@@ -113,7 +113,7 @@ def data_parallel_bytes(layout: Layout) -> float:
 
 
 def pipeline_bytes(layout: Layout) -> float:
-    """Return the bytes per step of activations to the next stage and of their gradients back."""
+    """Return the bytes that a rank sends per step, on average, for activations and their gradients."""
     borders = layout.stages - 1
     divided = layout.tensor if layout.sequence_parallel else 1
     return 2 * borders * _activations(layout) / divided * layout.micro_batches / layout.pipeline
@@ -129,7 +129,7 @@ def pipeline_messages(layout: Layout) -> float:
 
 
 def tensor_bytes(layout: Layout) -> float:
-    """Return the bytes per step of sums over tensor ranks.
+    """Return the bytes that a rank sends per step, on average, for sums over tensor ranks.
 
     There are four sums per layer, two in the embedding, and one in the head.
     """
@@ -141,7 +141,8 @@ def tensor_bytes(layout: Layout) -> float:
     of_embedding = (_activations(layout) + places) * ring
     examples = layout.batch_size / layout.data / layout.micro_batches
     scores = examples * layout.context * VOCABULARY * FLOAT
-    # Either all scores are gathered, or the maximum, the sum and the target's score of each row.
+    # With LOSS_PARALLEL, three numbers per token are summed: the maximum, the sum and the target's score.
+    # Otherwise, all scores are gathered.
     of_head = _activations(layout) * ring + (
         3 * scores / VOCABULARY * ring if layout.loss_parallel else scores * ring / 2
     )
@@ -231,7 +232,7 @@ def offloaded(layout: Layout) -> tuple[float, float]:
 
 
 def gathered(layout: Layout) -> float:
-    """Return the peak memory in bytes that sharded tensors need during the passes.
+    """Return the peak memory in bytes that sharded tensors need in addition during the passes.
 
     fully_shard gathers all parameters of a rank (shard_grad_op), or two layers at a time (zero3). With zero2,
     gradients of several micro-batches add up on each rank. With one micro-batch, a rank holds two buckets,

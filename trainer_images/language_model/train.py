@@ -66,7 +66,7 @@ def train(group: Group) -> None:
         history: dict[str, float] | None
         if layout.is_served:
             history = parameter_server_loop.fit(learner, layout, blocks, group, reporter)
-            group = Group(rank=0, size=1, device=group.device)  # one rank ends the job, others may be lost
+            group = Group(rank=0, size=1, device=group.device)  # one rank ends the job alone
         else:
             take_steps = pipedream_loop.fit if layout.is_asynchronous else fit
             if layout.averages_in_pairs:
@@ -115,7 +115,7 @@ def fit(
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            # All ranks have added up the loss. So the time of a step is the time of the group.
+            # The sum of the losses has waited for all ranks. So the reported time of a step is the group's.
             reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
             reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)

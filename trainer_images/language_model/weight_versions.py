@@ -17,7 +17,7 @@ class Version:
 
     def __init__(self, number: int, weights: dict[Place, nn.Parameter]) -> None:
         self.number = number
-        """The number of updates before it."""
+        """The number of updates before this version."""
         self.weights = weights
         """Its own parameters, so that each version has its own gradients."""
 
@@ -53,8 +53,8 @@ class WeightVersions:
 
     def hold(self) -> Version:
         """Return the current weights, and keep them until `take_gradients`."""
-        # Autograd counts changes of a tensor to check what it has saved. `data`, unlike `detach`, has its own
-        # count.
+        # Autograd refuses a backward pass if the count of changes of a saved tensor has risen. `data`, unlike
+        # `detach`, gives the kept weights a count of their own, which later updates do not raise.
         weights = {place: nn.Parameter(parameter.data) for place, parameter in self._parameters.items()}
         self._held.append(Version(self.updates, weights))
         return self._held[-1]

@@ -22,7 +22,7 @@ BETAS, EPSILON, WEIGHT_DECAY = (0.9, 0.95), 1e-8, 0.1
 
 
 def uses_fully_shard(layout: Layout) -> bool:
-    """Return whether parameters are sharded, which needs several data ranks."""
+    """Return whether fully_shard divides the parameters, which needs several data ranks."""
     return layout.is_sharded and layout.data > 1
 
 

@@ -1,1 +1,1 @@
-"""NumPy and MPI on the questions."""
+"""Trains a classifier of questions with NumPy and MPI."""

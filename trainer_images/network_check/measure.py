@@ -131,7 +131,7 @@ class NetworkCheck:
         )
 
     def _measure_pair(self, pair: Pair) -> Iterator[PairResult]:
-        """Measure both directions of a pair, and yield the result of the one in which this rank sends."""
+        """Measure both directions of a pair. Yield the result of the direction in which this rank sends."""
         [other] = [rank for rank in pair if rank != self._group.rank]
         # Half of the group's time-out, so that the ranks of a broken pair fail first, and name the pair.
         peer = Peer(other, self._group.device, self._parameters.timeout / 2)

@@ -31,7 +31,7 @@ class Slow:
     """The measured value: seconds for a latency, bytes per second for a bandwidth."""
     median: float
     times: float
-    """How many times slower than the median the instance or pair is."""
+    """The factor by which the instance or pair is slower than the median."""
     instance: int | None = None
     source: int | None = None
     destination: int | None = None

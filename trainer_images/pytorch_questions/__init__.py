@@ -1,1 +1,1 @@
-"""PyTorch on the questions: data parallel, with or without torchrun, elastic or not."""
+"""Trains a classifier of questions with PyTorch: data parallel, with or without torchrun, elastic or not."""

@@ -1,1 +1,4 @@
-"""TensorFlow on the questions: synchronous `workers`, and an asynchronous `parameter_server`."""
+"""Trains a classifier of questions with TensorFlow.
+
+The program `workers` is synchronous, and `parameter_server` is asynchronous.
+"""

@@ -22,16 +22,16 @@ log = logging.getLogger(__name__)
 class GroupBatchNorm(_BatchNorm):
     """Normalizes with the mean and variance of the examples of all ranks. Its state is that of nn.BatchNorm.
 
-    The examples are the first dimension, and the channels the second one. In training, all ranks must call it
-    in the same order. Ranks may have different numbers of examples. In evaluation, it does the same as
-    nn.BatchNorm.
+    The examples are the first dimension, and the channels the second one. In training, all ranks must call
+    their layers in the same order. Ranks may have different numbers of examples. In evaluation, the layer
+    does the same as nn.BatchNorm.
     """
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # its name in nn.BatchNorm
         """Return the normalized examples.
 
-        Raises ValueError if the input has fewer than two dimensions, or in training only one value of a
-        channel.
+        Raises ValueError if the input has fewer than two dimensions, or, in training, if a channel has fewer
+        than two values in all ranks together.
         """
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)

@@ -41,7 +41,7 @@ def last() -> list[Collective]:
 
 
 def lines() -> str:
-    """Return the last few operations in any group as lines for a log, the latest last."""
+    """Return the last few operations of all groups together as lines for a log, the latest last."""
     return "".join(
         f"  {each.group} #{each.number} {each.operation} {each.sizes}{'' if each.done else ', not done'}\n"
         for each in _recorded()[-_SHOWN:]

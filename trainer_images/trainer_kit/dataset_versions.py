@@ -1,7 +1,7 @@
 """Publishes versions of datasets where the service finds them: `versionedDatasets/<dataset id>/<version>/`.
 
 The name of a version is the start of a hash of its files in their order. So the same files in the same order
-always have the same version. A file of hashes is beside the data. `staging` compares the files that it brings
+always have the same version. A file of hashes is beside the data. `staging` compares the files that it copies
 to the ranks with these hashes.
 """
 

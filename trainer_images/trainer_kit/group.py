@@ -68,7 +68,7 @@ class Group:
         The wrapper shares the parameters of `model`: save `model`, not the wrapper. `averaging` has the size
         of buckets and the compression, by default from the environment (BUCKET_MB, GRADIENT_COMPRESSION).
         `options` are those of DistributedDataParallel. Logs a warning if the model has batch normalization
-        with the statistics of one rank. Raises ParameterError.
+        with the statistics of one rank. Raises ParameterError for an invalid variable.
         """
         averaging = averaging or Averaging.from_environment()
         if self.size == 1:

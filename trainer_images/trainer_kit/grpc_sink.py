@@ -1,10 +1,10 @@
 """Sends reports to the service from a background thread, so that training does not wait for them.
 
-A failure of reports does not affect the training.
+A failure to report does not affect the training.
 
 While the service is away, a limited number of reports is kept. If the service refuses them because the
 attempt is over or the token is not valid, sending stops. If the service has not accepted all reports by the
-end, the last progress and the artifacts are printed, since a service that is back reads the log.
+end, the last progress and the artifacts are printed, because the service reads the log once it is back.
 """
 
 import logging
@@ -46,10 +46,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 _LONGEST_ASKED_PAUSE = 30.0
 """The longest pause that the service may ask for."""
 _SHORTEST_PAUSE = 0.1
-"""Seconds after a failure, while `close` waits."""
+"""The shortest pause in seconds after a failure, while `close` waits."""
 _LOOK_SECONDS = 1.0
 _DETAILS_HEADER = "grpc-status-details-bin"
-_MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has more
+_MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has all
 
 Send = Callable[[Any], Any]
 """Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""
@@ -183,7 +183,7 @@ class GrpcSink:
                 if self._metrics or self._artifacts:  # `close` waits for the last reports
                     self._given_up.wait(least)
             elif self._steps is not None:
-                self._wait(self._news, quiet - pause)  # `close` is news, too
+                self._wait(self._news, quiet - pause)  # `close` sets `_news`, too
         return False
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:

@@ -37,8 +37,9 @@ def main(train: Callable[["Group"], object], check: Callable[[], object] | None 
 def run(program: Callable[[], object]) -> NoReturn:
     """Run `program` and end the process.
 
-    The exit code is 0 if `program` returns, its own if it calls `sys.exit`, 1 if it fails, 143 after SIGTERM
-    and 130 after SIGINT. A TrainingError is printed in one line, any other exception with its traceback.
+    The exit code is 0 if `program` returns, the code of `sys.exit` if it calls that, 1 if it fails, 143 after
+    SIGTERM and 130 after SIGINT. A TrainingError is printed in one line, any other exception with its
+    traceback.
     """
     _use_line_buffering()
     try:

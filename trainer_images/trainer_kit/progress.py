@@ -97,7 +97,7 @@ def reporting(group: "Group") -> Iterator[Reporter]:
 def _process_of(rank: int) -> int:
     """Return the number of this process for the service, which counts processes instance by instance.
 
-    In an elastic group, torchrun numbers the processes anew at each rendezvous.
+    In an elastic group, torchrun changes the ranks at each rendezvous, so the rank is not this number.
     """
     instance = environment.integer("PET_NODE_RANK", default=-1, at_least=-1, at_most=_MOST_PROCESSES)
     if instance < 0:

@@ -28,7 +28,7 @@ class Progress:
     epoch: int | None = None
     total_epochs: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The last value of each metric. It may be NaN or infinite."""
+    """The latest value of each metric. It may be NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Sink(Protocol):
 class StdoutSink:
     """Prints reports to stdout, at most one line of progress per `interval` seconds.
 
-    Each line of progress has the last value of every metric, and `close` prints the final ones.
+    Each line of progress has the latest value of every metric. `close` prints the final values.
     """
 
     def __init__(

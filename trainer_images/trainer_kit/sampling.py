@@ -16,8 +16,8 @@ class EpochSampler(Sampler[int]):
     group of another size continues at the same position. The last examples are dropped if they are fewer than
     the ranks.
 
-    A loader requests examples long before the training uses them. So the training code moves the position
-    (`take`), not the sampler.
+    A loader requests examples long before the training uses them. So the training code, not the sampler,
+    moves the position (`take`).
     """
 
     def __init__(self, length: int, group: Group, seed: int) -> None:

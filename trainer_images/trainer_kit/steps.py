@@ -20,7 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # seconds; if no look was that recent, the main thread may have arrived just now
+_BETWEEN_LOOKS = 2.0  # seconds; a new place counts as reached at most this long before it is seen
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class Steps:
     def seen_at(self, place: int) -> None:
         """Record the place of the main thread, as a number.
 
-        The thread that reads the signs calls this about once a second. The main thread may have arrived at
-        the place right after the last call, or after a later step.
+        The thread that reads the signs calls this about once a second. The main thread has reached a new
+        place after the previous call and after its last move. The earliest such moment counts as its arrival.
         """
         now = self._clock()
         if place != self._place:
@@ -130,7 +130,7 @@ class Steps:
         self._looked = now
 
     def standing(self) -> Standing:
-        """Return the present position of the process. Safe in any thread."""
+        """Return the current position of the process. Safe in any thread."""
         recent = tuple(self._recent)
         usual = own = 0.0
         if len(recent) >= _ENOUGH:

@@ -2,7 +2,11 @@
 
 
 class Sent:
-    """Counts bytes between two reported steps. The thread that trains writes and reads it."""
+    """Counts bytes between two reported steps.
+
+    The thread that trains reads it. A backward pass, for which that thread waits, may add to it in another
+    thread.
+    """
 
     def __init__(self) -> None:
         self._bytes = 0.0

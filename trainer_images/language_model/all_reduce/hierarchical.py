@@ -78,4 +78,4 @@ def children(rank: int, size: int) -> list[int]:
 
 
 def _parent(rank: int) -> int:
-    return rank & (rank - 1)  # without its lowest bit
+    return rank & (rank - 1)  # clears the lowest bit that is set

@@ -11,8 +11,8 @@ from language_model.all_reduce.wire import Wire
 def register(replica: DistributedDataParallel, all_reduce: AllReduce, wire: Wire) -> None:
     """Let `replica` average its gradients over the wire's processes with `all_reduce`.
 
-    A bucket is summed as soon as it is full, but the backward pass waits for the sum. The library overlaps
-    its messages with the pass; this code is for reading and measuring.
+    A bucket is summed as soon as it is full, but the backward pass waits for the sum. PyTorch's own averaging
+    overlaps with the pass; this code is for reading and measuring.
     """
 
     def average(

@@ -114,7 +114,7 @@ def torus(size: int, columns: int) -> Traffic:
 
 
 def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. For a prime number, it has one row."""
+    """Return the number of columns of the grid with the fewest steps. If `size` is prime, it has one row."""
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows
 

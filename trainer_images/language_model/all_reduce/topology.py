@@ -16,7 +16,7 @@ class Topology(StrEnum):
     BINARY_BLOCKS = "binary_blocks"
     """Halving and doubling in blocks of a power of two."""
     HIERARCHICAL = "hierarchical"
-    """First within nodes by a tree, then between one process of each node."""
+    """First along a tree within each node, then around a ring of the nodes' leaders."""
     HIERARCHICAL_RING = "hierarchical_ring"
     """Like `hierarchical`, but within nodes, chunks go from neighbour to neighbour instead of along a
     tree."""

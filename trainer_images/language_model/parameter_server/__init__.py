@@ -8,5 +8,5 @@
 * `replica` is a server or a standby, `leader` orders the gradients for all servers, and `worker` asks for
   weights. These three handle messages without a network, so a test can lose any process between any two
   messages;
-* `running` has their loops.
+* `running` has the loops of servers, standbys and workers.
 """

@@ -21,9 +21,9 @@ class History:
         self.count = 0
         """The number of gradients that the server has taken."""
         self.last = dict.fromkeys(workers, 0)
-        """The number of the last gradient of each worker."""
+        """The number of each worker's latest gradient."""
         self._recent: deque[Order] = deque(maxlen=len(workers))
-        """The last gradients, as many as there are workers.
+        """The latest gradients: as many as there are workers.
 
         These are enough to inform another server: a server is behind by at most one gradient of each worker,
         because workers wait for all servers.
@@ -68,7 +68,7 @@ class Leader:
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.
 
-        Return the gradient if all servers have it now.
+        Return a list: the gradient if all servers have it now, otherwise nothing.
         """
         self.traffic[shard] = traffic
         worker, number = order
@@ -90,7 +90,7 @@ class Leader:
     def welcome(self, server: int, ordered: int) -> None:
         """Send a server the orders that it has missed: those after the first `ordered`.
 
-        The server or the leader has just taken over.
+        The server or the leader has just taken over. If states are being gathered, ask for its state, too.
         """
         shard = self._roles.shard_of(server)
         self._servers[shard] = server
@@ -108,7 +108,7 @@ class Leader:
             del self._servers[shard]
 
     def lose_worker(self, worker: int, left: int) -> None:
-        """Continue with the remaining workers. Raises GroupError if there are too few."""
+        """Check that `left` workers, the remaining ones, suffice for an update. Raises GroupError if not."""
         needed = self._rule.speculates_after or (self._rule.gradients if self._rule.in_step else 1)
         if left < needed:
             raise GroupError(

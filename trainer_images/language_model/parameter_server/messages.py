@@ -46,7 +46,7 @@ class Message(NamedTuple):
 
 
 class Post(Protocol):
-    """Delivers messages, in order between two processes."""
+    """Delivers messages. Those from one process to another arrive in the order in which they are sent."""
 
     def send(self, peer: int, message: Message) -> None:
         """Send a message. If the peer is lost, the message is lost, too."""
@@ -54,5 +54,5 @@ class Post(Protocol):
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """The bytes that this process has sent and received, without states."""
+        """The bytes that this process has sent and received, without STATE messages."""
         ...

@@ -66,26 +66,27 @@ class Replica:
         """Messages to a standby that has not taken over yet: senders may notice the loss of the server
         first."""
         self._arrived: dict[int, Gradient] = {}
-        """The gradients that are not ordered yet, by worker."""
+        """The gradients that have arrived and are not in `_copied` yet, by worker."""
         self._orders: deque[Order | None] = deque()
-        """The gradients to take. None is the leader's request for the state."""
+        """The ordered gradients that are not in `_copied` yet. None is the leader's request for the state."""
         self._copied: deque[Gradient] = deque()
-        """The gradients to take next. Their copies were sent to the standby, if there is one: then they are
-        taken here once the standby has taken them."""
+        """The gradients to take next. If there is a standby, their copies were sent to it, and each is taken
+        here only after the standby has taken it."""
         self._confirmed = 0
-        """The number of copied gradients that the standby has taken."""
+        """The number of gradients in `_copied` that the standby has taken."""
         self._history = History(roles.workers)
         self._answers: dict[int, Message] = {}
-        """The last weights for each worker, which a standby sends if it takes over."""
+        """The latest weights for each worker, kept by a standby. After it has taken over, it sends them to a
+        worker that repeats its gradient."""
         self.updates: deque[Update] = deque()
-        """The last updates, for the caller to remove."""
+        """The latest updates, which the caller removes."""
         self.leader: Leader | None = None
         """The decisions for all servers, if this server leads."""
         if rank == 0:
             self.leader = Leader(roles, self._history, server.rule, post, range(1, roles.servers))
 
     def start(self) -> None:
-        """Give all workers their first weights."""
+        """Hand out the first weights to all workers. A standby only keeps them."""
         for worker in self._roles.workers:
             self._answer(worker, 0)
 
@@ -170,7 +171,11 @@ class Replica:
         return True
 
     def _copy(self) -> None:
-        """Send the standby copies of the ordered gradients, as far as they have arrived."""
+        """Move the ordered gradients that have arrived to `_copied`, and send copies to the standby.
+
+        A request for the state is answered after the gradients before it. Raises GroupError if an ordered
+        gradient is lost.
+        """
         while self._orders:
             order = self._orders[0]
             if order is None:
@@ -195,7 +200,7 @@ class Replica:
 
     def _receive_gradient(self, order: Order, tensor: Tensor | None) -> None:
         worker, number = order
-        if number <= self._history.last[worker]:  # a repeat, after its server was lost
+        if number <= self._history.last[worker]:  # a repeat: the worker has lost the shard's server
             answer = self._answers.get(worker)
             if answer is not None and answer.numbers[0] == number:
                 self._post.send(worker, answer)

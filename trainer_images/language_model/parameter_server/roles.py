@@ -10,8 +10,8 @@ from trainer_kit.errors import GroupError, ParameterError
 class Roles:
     """The roles of the ranks: ranks 0 to k-1 serve a shard each, the next k stand by, the others work.
 
-    Rank 0 leads: it decides on the order in which all servers take gradients. Raises ParameterError if no
-    rank is left to work.
+    Rank 0 leads: it decides the order in which all servers take gradients. Raises ParameterError if no rank
+    is left to work.
     """
 
     world_size: int

@@ -28,7 +28,7 @@ def serve(replica: Replica, mailbox: Mailbox) -> Iterator[Update]:
 
 
 def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
-    """Ask the other servers for the states of their shards, and return these in order.
+    """Ask the other servers for the states of their shards, and return the states in the order of the shards.
 
     This process must lead.
     """

@@ -71,7 +71,8 @@ class ParameterServer:
         self.version = version
         """The number of updates of the weights."""
         self._shares: dict[int, tuple[int, int]] = {}
-        """The version and the share that each worker computes, if the rule speculates."""
+        """For each worker, the version of its weights and the share that it computes, if the rule
+        speculates."""
         self._idle: list[int] = []
         """The workers that wait for a share."""
         self.staleness: Counter[int] = Counter()
@@ -81,10 +82,10 @@ class ParameterServer:
         share."""
 
     def hand_out(self, worker: int) -> Tensor:
-        """Return the present weights, for the next gradient of `worker`."""
+        """Return the current weights, for the next gradient of `worker`."""
         weights = flat.weights_of(self._model)
         self._read[worker] = self.version
-        if self.rule.speculates_after and worker not in self._shares:  # at the start
+        if self.rule.speculates_after and worker not in self._shares:  # later, `_assigned` gives it shares
             share = self._next_share()
             assert share is not None
             self._shares[worker] = self.version, share
@@ -93,7 +94,7 @@ class ParameterServer:
         return weights
 
     def share_of(self, worker: int) -> int:
-        """Return the share of the batch that a worker computes; -1: its own."""
+        """Return the share of the batch that a worker computes, or -1 for the worker's own next batch."""
         _, share = self._shares.get(worker, (0, -1))
         return share
 
@@ -130,7 +131,10 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return the share that the fewest workers compute; None if idle workers have to wait."""
+        """Return the share that the fewest workers compute and that has no gradient yet.
+
+        Return None if idle workers must wait.
+        """
         done = {push.worker for push in self._pushes}
         copies = Counter(share for version, share in self._shares.values() if version == self.version)
         left = [share for share in range(self.rule.gradients) if share not in done]

@@ -51,7 +51,7 @@ class Rule:
     speculates_after: int = 0
     """The number of shares with a gradient after which idle workers start the others again.
 
-    0: a worker computes the gradient of its own share only.
+    0: the rule does not speculate, and each worker computes gradients of its own batches.
     """
     weakens_stale: bool = False
     """Whether a gradient is divided by its staleness, if that is above 1."""
@@ -68,7 +68,10 @@ def rule_of(
     compensation: float = COMPENSATION,
     speculate_after: int = SPECULATE_AFTER,
 ) -> Rule:
-    """Return the rule for `workers` workers, including backup workers. Raises ParameterError."""
+    """Return the rule for `workers` workers, including backup workers.
+
+    Raises ParameterError if there are too few workers for it.
+    """
     if workers < 1:
         raise ParameterError(
             "WORLD_SIZE 1 leaves a parameter server no worker: rank 0 is the server and computes no gradients"

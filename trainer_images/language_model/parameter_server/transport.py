@@ -31,12 +31,12 @@ def new_group() -> dist.ProcessGroup:
 
 
 def send(tensor: Tensor, peer: int, group: dist.ProcessGroup, patience: float) -> None:
-    """Send a tensor within `patience` seconds. Raises GroupError."""
+    """Send a tensor. Raises GroupError if the peer is lost, or does not take it within `patience` seconds."""
     _wait(lambda: dist.isend(tensor, group=group, group_dst=peer), peer, patience)
 
 
 def receive(tensor: Tensor, peer: int, group: dist.ProcessGroup, patience: float) -> None:
-    """Receive a tensor within `patience` seconds. Raises GroupError."""
+    """Receive a tensor. Raises GroupError if the peer is lost, or silent for `patience` seconds."""
     _wait(lambda: dist.irecv(tensor, group=group, group_src=peer), peer, patience)
 
 
@@ -57,7 +57,7 @@ class Mailbox:
         self._dtype = dtype
         self._group = group
         self._patience = patience
-        """The number of seconds after which silence of all peers is an error."""
+        """The limit in seconds for the sending of a tensor, and for the silence of all peers."""
         self._arrived: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
         self._peers = sorted(peers)
         self._open = set(self._peers)
@@ -70,7 +70,7 @@ class Mailbox:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """The bytes that this process has sent and received, without states."""
+        """The bytes that this process has sent and received, without STATE messages."""
         return tuple(count.total() - count[Kind.STATE] for count in (self.sent, self.received))  # type: ignore[return-value]
 
     def send(self, peer: int, message: Message) -> None:

@@ -1,10 +1,10 @@
 """Checkpoints of any framework: rank 0 saves arrays and plain values, and all processes restore them.
 
-state = {"weights": weights, "losses": []}
-with arrays.kept(groups.mpi(world), state) as run:
-    for batch in batches[run.steps:]:
-        state["weights"] = learn(state["weights"], batch)
-        run.step()
+    state = {"weights": weights, "losses": []}
+    with arrays.kept(groups.mpi(world), state) as run:
+        for batch in batches[run.steps:]:
+            state["weights"] = learn(state["weights"], batch)
+            run.step()
 """
 
 import json
@@ -71,7 +71,7 @@ class ArraysForm:
         self._own = own
 
     def copy(self) -> tuple[Any, list[tree.Array]]:
-        """Return a copy of the common state and of each process's own state in rank 0; nothing elsewhere."""
+        """Return a copy of the common state and each process's own state; (None, []) in all ranks but 0."""
         of_each = self._group.all({"random": random_state.current(), "own": self._own})
         if not self._group.is_first:
             return None, []
@@ -80,7 +80,7 @@ class ArraysForm:
     def write(
         self, copy: tuple[Any, list[tree.Array]], folder: CheckpointFolder, checkpoint: Checkpoint
     ) -> list[dict[str, Part]]:
-        """Write the parts, in rank 0, and return them in a list of one."""
+        """Write the parts. Return them in a list of one, because only rank 0 calls this."""
         values, arrays = copy
         text = json.dumps({"values": values, "arrays": len(arrays)}).encode()
         path = folder.path_of(checkpoint)

@@ -1,7 +1,7 @@
 """Files and folders that survive a power failure.
 
 The content of a local file is on disk after a sync of the file, and its name after a sync of its folder. A
-file in an object store is durable once it is closed, so other file systems need nothing.
+file in an object store is durable once it is closed, so file systems that are not local are not synced.
 """
 
 import errno
@@ -44,7 +44,7 @@ def sync_folder(filesystem: AbstractFileSystem, path: str) -> None:
 
 
 def make_folder(filesystem: AbstractFileSystem, path: str) -> None:
-    """Create a folder and its parents, unless they exist."""
+    """Create a folder and its parents, unless they exist. Wait until their names are on disk."""
     new: list[Path] = []
     if isinstance(filesystem, LocalFileSystem):
         new = [folder for folder in (Path(path), *Path(path).parents) if not folder.exists()]

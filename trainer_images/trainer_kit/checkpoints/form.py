@@ -1,4 +1,4 @@
-"""Converts the state of a training into the parts of a checkpoint, and back."""
+"""Converts the state of a training run into the parts of a checkpoint, and back."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -31,7 +31,8 @@ class Form(Protocol[S]):
         """Open the checkpoint, and return a function that restores the state from it.
 
         Every process calls this method and the returned function. Both may raise DamagedError,
-        UntrustedTypeError and StorageError, each in all processes. The function raises UnfitError if the
-        saved state does not match the present one. The content of the present state is then undefined.
+        UntrustedTypeError, StorageError, and UnfitError if the saved state does not match the current one.
+        Each is raised in all processes. If the function raises an error, the content of the current state is
+        undefined.
         """
         ...

@@ -46,8 +46,8 @@ class Summing(Exchange):
         own = np.zeros(4 * room, np.uint8)
         own[: len(content)] = np.frombuffer(content, np.uint8)
         rows = self._rows(own.view(np.int32)).view(np.uint8)
-        # The data comes directly from processes of this training, not from storage. They could run any code
-        # anyway.
+        # Unpickling may run any code. But the data comes directly from processes of this training, which may
+        # run any code anyway, and not from storage.
         return [pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]  # noqa: S301
 
     def _rows(self, own: Integers) -> Integers:

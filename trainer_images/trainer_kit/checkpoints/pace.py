@@ -13,11 +13,11 @@ The reaction to SIGTERM may be delayed by this time.
 
 
 class Pace:
-    """Counts steps and time since the last attempt to save.
+    """Counts steps and time since a save was last started.
 
-    The clock is monotonic. Times differ between processes, so they exchange the values that depend on time
-    (`is_due`, `seconds_per_step`) and decide together. Values that depend on the number of steps are the same
-    in all processes.
+    The clock is monotonic. Times differ between processes, so the processes exchange the values that depend
+    on time (`is_due`, `seconds_per_step`) and decide together. Values that depend on the number of steps are
+    the same in all processes.
     """
 
     def __init__(self, settings: Settings, step: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -94,7 +94,7 @@ class Saver:
         )
         self._in_doubt = checkpoint
         self._folder.publish(checkpoint, manifest)
-        # Record it before the others learn of it: the checkpoint exists even if the other processes are gone.
+        # Record the checkpoint before informing the other processes: it exists even if they are gone.
         self._saved(checkpoint)
         uri = f"{self._folder.uri.rstrip('/')}/{checkpoint}"
         progress.present().artifact(ARTIFACT, uri, kind=ARTIFACT, size=manifest.size)

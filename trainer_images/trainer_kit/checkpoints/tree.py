@@ -58,10 +58,10 @@ def read_arrays(file: IO[bytes], count: int) -> list[Array]:
 
 
 def put_back(present: Any, saved: Any, place: str) -> Any:
-    """Return `saved` in the form of `present`, the value at the same place of the running training.
+    """Return `saved` in the form of `present`, the value at the same place in the running training.
 
-    Objects with `load_state_dict` and variables with `assign` get their saved content. Arrays of JAX get
-    their present sharding. Named tuples, Counter, OrderedDict and defaultdict keep their type. Raises
+    Objects with `load_state_dict` and variables with `assign` get their saved content. Arrays of JAX get the
+    sharding of the present array. Named tuples, Counter, OrderedDict and defaultdict keep their type. Raises
     UnfitError if the shape of an array or the length of a list of variables differs.
     """
     if hasattr(present, "load_state_dict"):

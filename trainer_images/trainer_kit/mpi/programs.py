@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from trainer_kit.errors import ParameterError
 
 GRACE_SECONDS = 10.0
-"""Seconds between SIGTERM and SIGKILL. The program gives its processes one second."""
+"""Seconds between SIGTERM and SIGKILL. Programs of Open MPI give their own processes one second."""
 
 
 def find(name: str, command: Sequence[str]) -> str:

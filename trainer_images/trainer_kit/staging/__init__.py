@@ -1,4 +1,4 @@
-"""Brings a dataset from storage to the disk of every rank, and can read storage once for all of them.
+"""Copies a dataset from storage to the disk of every rank, and can read storage once for all of them.
 
     with reporting(group) as reporter, staged(group, job.data_uri, reporter) as folder:
         data = load(folder)

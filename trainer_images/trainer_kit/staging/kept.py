@@ -112,7 +112,7 @@ class Kept:
         return not path.exists()
 
     def _lock_of(self, key: str) -> Path:
-        # The file stays: if another process removed it, a lock on it would protect nothing.
+        # The file is never removed: a lock on a removed file would protect nothing.
         return self.folder / f"{key}{_LOCK}"
 
 

@@ -72,7 +72,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
             yield Path(scratch)
         return
     kept = Kept(settings.folder, settings.most_bytes)
-    # The files of a version do not change, and another version has another URI.
+    # The key identifies the content: the files of a version do not change, and each version has its own URI.
     key = hashlib.sha256(json.dumps([uri, *files]).encode()).hexdigest()[:32]
     size = sum(file.size for file in files)
     with kept.used(key) as entry:
@@ -111,7 +111,7 @@ def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
 def _fill(
     folder: Path, files: list[File], uri: str, way: Way, source: Source, peers: Peers
 ) -> dict[str, str]:
-    """Bring the files into an empty folder, check them, and return their hashes."""
+    """Copy the files into an empty folder, check them, and return their hashes."""
     size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
     if size > free:
         raise DataError(

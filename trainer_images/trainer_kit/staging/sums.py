@@ -46,7 +46,7 @@ def check(folder: Path, sums: Mapping[str, str], uri: str) -> None:
 
 
 def agree(sums: Mapping[str, str], peers: Peers) -> None:
-    """Compare the hashes of all ranks. Raises DataError in all of them."""
+    """Compare the hashes of all ranks. Raises DataError in all ranks if they differ."""
     digests = peers.of_each(hashlib.sha256(written(sums).encode()).digest())
     others = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
     if others:

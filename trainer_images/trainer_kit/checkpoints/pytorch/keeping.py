@@ -50,7 +50,7 @@ def kept(
     has begun. Every process of the group must call this.
 
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
-    be read, UnfitError, UntrustedTypeError, and SupersededError.
+    be read, UnfitError, UntrustedTypeError, SupersededError, and DamagedError as in `resume`.
     """
     settings = Settings.from_environment()
     if settings.uri is None:

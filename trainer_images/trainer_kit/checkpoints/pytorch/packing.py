@@ -87,7 +87,7 @@ class Packing:
     def unpack(self, packed: bytes) -> Any:
         """Return the value from its bytes.
 
-        Raises UntrustedTypeError for types that are not allowed, and DamagedError.
+        Raises UntrustedTypeError for types that are not allowed, and DamagedError if it cannot be read.
         """
         with only_named_types():
             try:
@@ -115,7 +115,8 @@ def only_named_types() -> Iterator[None]:
 def read_metadata(file: IO[bytes]) -> metadata.Metadata:
     """Return the list of tensors in a file.
 
-    Raises UntrustedTypeError if it contains other types, and DamagedError.
+    Raises UntrustedTypeError if it contains types that are not in _METADATA, and DamagedError if it cannot be
+    read.
     """
     try:
         value = _MetadataUnpickler(file).load()
@@ -129,7 +130,7 @@ def read_metadata(file: IO[bytes]) -> metadata.Metadata:
 
 
 class _MetadataUnpickler(pickle.Unpickler):
-    """Allows only exact names, because a dotted name can reach any object."""
+    """Loads only the names in _METADATA. It does not follow dotted names, which can reach any object."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
