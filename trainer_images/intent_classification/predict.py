@@ -1,6 +1,6 @@
 """Classifies one text with a published model.
 
-    python -m intent_classification.predict --model URI [--json] "where is the eiffel tower ?"
+python -m intent_classification.predict --model URI [--json] "where is the eiffel tower ?"
 """
 
 import argparse

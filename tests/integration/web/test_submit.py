@@ -48,7 +48,7 @@ async def test_a_form_that_is_sent_twice_is_one_job(site: Site, browser: Browser
         assert (await browser.post("/submit", fields)).headers["location"] == "/jobs/1"
     answer = await browser.post("/submit", {**fields, "name": "changed"})
     assert answer.status_code == 400
-    assert "already submitted job 1" in answer.text
+    assert "already submitted as job 1" in answer.text
     [again] = re.findall(r'name="key" value="([^"]+)"', answer.text)
     answer = await browser.post("/submit", {**fields, "name": "changed", "key": again})
     assert answer.headers["location"] == "/jobs/2"

@@ -33,8 +33,8 @@ def test_the_error_says_who_which_limit_and_when() -> None:
     with pytest.raises(RateExceeded) as caught:
         calls.check("Train", ALICE)
     assert str(caught.value) == (
-        "too many submit calls: alice may make 0.5 a second, and 1 after a pause (limits.submit_rate); "
-        "try again in 2.0 s"
+        "too many submit calls: alice may make 0.5 a second, or 1 at once after a pause "
+        "(limits.submit_rate); try again in 2.0 s"
     )
     assert caught.value.limit == "limits.submit_rate"
     assert caught.value.retry_after == pytest.approx(2)

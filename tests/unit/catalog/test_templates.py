@@ -126,7 +126,7 @@ def test_a_number_may_be_negative() -> None:
         (("node", "--eval=f({LR})"), "runs as code"),
         (("node", "-r", "module", "-e", "f({LR})"), "runs as code"),
         (("Rscript", "-e", "f({LR})"), "runs as code"),
-        (("train", "{LR?--lr}"), "not of type bool"),
+        (("train", "{LR?--lr}"), "of type bool"),
         (("train", "{AMP?--lr={LR}}"), "{AMP?TEXT} has to be a whole argument, with no braces in TEXT"),
         (("train", "--options={AMP?amp}"), "argument 1, '--options={AMP?amp}': {AMP?TEXT} has to be a whole"),
         (("train", "{AMP?}"), "has to be a whole argument"),

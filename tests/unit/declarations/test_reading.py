@@ -59,9 +59,9 @@ def test_an_algorithm_has_the_fields_of_the_configuration() -> None:
         (" " * (LARGEST_DEFINITION + 1), f"has {LARGEST_DEFINITION + 1} bytes; at most"),
         ({**PROCESS, "colour": "red"}, "definition.colour: unknown name; allowed: "),
         ({**PROCESS, "max_instances": "many"}, "definition.max_instances: "),
-        ({**PROCESS, "description": "a\x1b[2J"}, "may be unprintable"),
-        ({**PROCESS, "environment": {"A": "a\u202eb"}}, "may be unprintable"),
-        ({**PROCESS, "environment": {"A": "\ud800"}}, "may be unprintable"),
+        ({**PROCESS, "description": "a\x1b[2J"}, "use printable characters"),
+        ({**PROCESS, "environment": {"A": "a\u202eb"}}, "use printable characters"),
+        ({**PROCESS, "environment": {"A": "\ud800"}}, "use printable characters"),
         ({**PROCESS, "parameters": {f"P{n}": {} for n in range(257)}}, "has 257 entries; at most 256"),
         ({**PROCESS, "parameters": {"LD_PRELOAD": {}}}, "definition.parameters.LD_PRELOAD: "),
         (

@@ -1,10 +1,10 @@
 """Checkpoints of any framework: rank 0 saves arrays and plain values, and all processes restore them.
 
-    state = {"weights": weights, "losses": []}
-    with arrays.kept(groups.mpi(world), state) as run:
-        for batch in batches[run.steps:]:
-            state["weights"] = learn(state["weights"], batch)
-            run.step()
+state = {"weights": weights, "losses": []}
+with arrays.kept(groups.mpi(world), state) as run:
+    for batch in batches[run.steps:]:
+        state["weights"] = learn(state["weights"], batch)
+        run.step()
 """
 
 import json

@@ -99,7 +99,7 @@ def test_large_folders_are_refused_before_a_file_is_read(
         file.truncate(2 << 30)  # the file takes no space on the disk
     monkeypatch.setattr("hashlib.file_digest", None)
     message = refusal(folder)
-    assert "have 2.15 GB, 1.07 GB more than the 1.07 GB that are allowed; leave files out with" in message
+    assert "have 2.15 GB, 1.07 GB more than the 1.07 GB that are allowed; exclude files with" in message
     assert "The largest are model.bin (2.15 GB), " in message
     (folder / "model.bin").unlink()
     assert "has more than 4 files" in refusal(folder, max_files=4)

@@ -189,7 +189,7 @@ async def test_entries_of_files_are_not_removed(store: Store) -> None:
     declarations = await replica(store)
     with pytest.raises(NotPossible, match="algorithm File is declared in a file of the service"):
         await declarations.remove_algorithm(BUILT_IN, "File", "")
-    with pytest.raises(NotPossible, match=r"algorithm built-in is built in; catalog\.replace_shipped"):
+    with pytest.raises(NotPossible, match=r"algorithm built-in is built in, and cannot be removed"):
         await declarations.remove_algorithm(BUILT_IN, "built-in", "")
 
 

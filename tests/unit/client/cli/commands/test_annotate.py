@@ -32,7 +32,7 @@ def test_a_job_is_held_by_a_tag_and_released(training: ServerInThread, trainctl:
     training.set_job(1, metadata=metadata("a"), status=pb.running)
     assert trainctl("hold", "1").stdout == "job 1: not stopped if it makes no progress\n"
     assert trainctl("list", "-q", "--tag", "held").stdout == "1\n"
-    assert trainctl("release", "1").stdout == "job 1: is watched\n"
+    assert trainctl("release", "1").stdout == "job 1: watched again\n"
     assert trainctl("list", "-q", "--tag", "held").stdout == ""
 
 
