@@ -274,7 +274,7 @@ def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Mea
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median of ours/theirs over the rounds. In the ratio of a round, slow noise cancels out."""
+    """Return the median of ours/theirs over the rounds. Noise that lasts a whole round cancels out."""
     return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 

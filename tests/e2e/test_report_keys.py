@@ -65,7 +65,7 @@ def test_groups_report_on_after_a_rotation_and_a_kill(server: Server) -> None:
             report(server, token, 3)
         assert client.status(first).status == service_pb.running
         report(server, other, 2)
-        assert "report key 2 is the current one" in trainctl(server, "report-key", "remove", "2", code=7)
+        assert "report key 2 is the current key" in trainctl(server, "report-key", "remove", "2", code=7)
 
         client.cancel(first)
         client.wait(first, timeout=PATIENCE)

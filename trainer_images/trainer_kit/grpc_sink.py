@@ -177,10 +177,10 @@ class GrpcSink:
                     return True
             if self._given_up.is_set() or (closing and not (self._metrics or self._artifacts)):
                 return False
-            # If the pause without news is shorter, the service wants the next report after that pause.
+            # A `quiet_pause` shorter than `pause` means: report after `quiet_pause`, even if there is news.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
-                if self._metrics or self._artifacts:  # `close` waits for the last reports
+                if self._metrics or self._artifacts:  # `close` waits, so send them soon
                     self._given_up.wait(least)
             elif self._steps is not None:
                 self._wait(self._news, quiet - pause)  # `close` sets `_news`, too

@@ -58,14 +58,14 @@ class AsyncTrainingClient(AsyncJobReader):
 
     `token`, or the first line of the file `token_file`, proves who is calling. Without both, the client uses
     the first of these that exists: the environment variables TRAINING_SERVICE_TOKEN and
-    TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl login` stored, and the operator's token of a service
-    on this machine. Files and variables are read again for each call. A token is sent only over TLS, or to
-    this machine. The attribute `access` has the operations on tokens, projects, report keys and audit events,
-    and `catalog` those on algorithms, datasets and queues.
+    TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl login` stored, and, without `cert`, the operator's
+    token of a service on this machine. Files and variables are read again for each call. A token is sent only
+    over TLS, or to this machine. The attribute `access` has the operations on tokens, projects, report keys
+    and audit events, and `catalog` those on algorithms, datasets and queues.
 
     If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
-    A call that a limit refuses is repeated within `timeout`, no earlier than the service asks for. Streams
-    that `timeout` does not bound are repeated within `patience`.
+    A call that a limit refuses is repeated within `timeout`, no earlier than the service asks for. If
+    it refuses one of the streams that `timeout` does not bound, the stream is repeated within `patience`.
 
     Every method may raise TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.

@@ -56,7 +56,7 @@ async def test_the_leader_is_the_replica_that_said_so_last(store: SqliteStore, t
 
 async def test_a_storage_that_is_not_there_is_named(store: SqliteStore, tmp_path: Path) -> None:
     found = await view(store, str(tmp_path / "none")).see_service(OPERATOR)
-    assert "no such folder" in found.storage.problem
+    assert "does not exist yet" in found.storage.problem
     assert found.leader is None
     unknown = await view(store, "unknown-protocol://x").see_service(OPERATOR)
     assert "unknown-protocol" in unknown.storage.problem

@@ -31,7 +31,7 @@ def test_added_instances_shorten_waiting() -> None:
     ("changes", "problem"),
     [
         (Changes({"default": -5}), "add default=-5 leaves -1 instances"),
-        (Changes({"default": -4}), "no instance is left"),
+        (Changes({"default": -4}), "the changes remove all instances"),
         (
             Changes(quota=[Quota("a", 3), Quota("b", 2)]),
             "the quotas are 5 instances in all; flavor",
