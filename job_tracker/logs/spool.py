@@ -191,7 +191,7 @@ class FolderSpool:
         return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
 
     def _old_folder(self, ref: GroupRef) -> Path:
-        """Return the folder of a group in versions without ids of stores."""
+        """Return the folder that earlier versions, whose stores had no ids, used for the group."""
         return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}"
 
     async def _write(

@@ -86,9 +86,9 @@ class KueueMarks:
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """See GroupMarks.
 
-        The service sets the gate itself, too. So in namespaces that Kueue's webhook does not watch, no pod
-        starts without Kueue. If a request or a template sets keys of Kueue, only the keys about the topology
-        stay: the others could name other groups, or get around quotas.
+        Like Kueue's webhook, the service sets the gate. So even in namespaces that the webhook does not
+        watch, no pod starts without Kueue. If a request or a template sets keys of Kueue, only the keys about
+        the topology stay: the others could name other groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]

@@ -96,7 +96,8 @@ class _Replay:
         self._policy, self._durations, self._watcher, self._more = policy, durations, watcher, more
         self._flavors = cluster.flavors
         self._free = {
-            # If machines are known, the policy counts by machine, and this simulation does not check it.
+            # If machines are known, the policy counts free resources by machine, and its count is not
+            # checked here.
             flavor.name: {} if flavor.nodes else dict(flavor.capacity)
             for flavor in cluster.flavors
         }
@@ -122,7 +123,7 @@ class _Replay:
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs, if the jobs that were stopped for them have ended since."""
+        """The claims of waiting jobs for which another job was being stopped when it ended by itself."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
