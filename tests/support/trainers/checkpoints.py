@@ -57,6 +57,7 @@ class Start:
     def attempt(self, attempt: int = 1, /, **settings: str) -> Iterator[Training]:
         """Run one attempt, which saves after each step by default."""
         defaults = {"CHECKPOINT_URI": self.uri, "JOB_ATTEMPT": str(attempt), "CHECKPOINT_EVERY_STEPS": "1"}
+        defaults |= {"CHECKPOINT_EVERY_SECONDS": "100000"}  # on a busy machine, the default of 60 s may pass
         for name, value in {**defaults, **settings}.items():
             self._monkeypatch.setenv(name, value)
         model = nn.Linear(8, self.outputs)

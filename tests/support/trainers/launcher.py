@@ -60,6 +60,7 @@ class Launcher:
             "HOME": str(self._folder),
             "OMP_NUM_THREADS": "1",
             "GROUP_TIMEOUT": "600",
+            "CHECKPOINT_EVERY_SECONDS": "100000",  # steps decide alone when a checkpoint is due
             "PYTHONFAULTHANDLER": "1",  # see end_of
             **variables,
         }
