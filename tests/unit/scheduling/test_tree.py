@@ -99,7 +99,10 @@ def test_a_queue_becomes_what_the_planner_sees() -> None:
             "a.quotas.a100.nominal.instances: a and the queues below are guaranteed 4 in all; at most 3 is "
             "allowed (top.quotas.a100.nominal.instances)",
         ),
-        ({"top": {"max_queued": 1}, "a": {"parent": "top"}}, "top.max_queued: not allowed, since no jobs wait"),
+        (
+            {"top": {"max_queued": 1}, "a": {"parent": "top"}},
+            "top.max_queued: not allowed, since no jobs wait",
+        ),
     ],
 )
 def test_a_tree_that_cannot_be_is_refused_with_the_field(
