@@ -1,6 +1,7 @@
 """The outcome of a simulated job."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 
 from job_tracker.scheduling.model import INSTANCES, Preempt
 from job_tracker.scheduling.simulation.attempts import Span
@@ -26,6 +27,11 @@ class Record:
     """The first start that a reservation promised. None: no start was promised."""
     moves: list[str] = field(default_factory=list)
     """The reasons why the job's reservation was moved later, one for each move."""
+
+    def promise(self, at: float) -> None:
+        """Record the start that a reservation promises. If it is infinite, it is no promise."""
+        if self.first_promise is None and isfinite(at):
+            self.first_promise = at
 
     @property
     def has_waited(self) -> bool:

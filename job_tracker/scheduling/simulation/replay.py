@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from math import isfinite
 from typing import Final, Protocol, TypeAlias
 
 from job_tracker.domain.history import Preemption
@@ -223,8 +222,7 @@ class _Replay:
             self._waiting.add(self._gang_of(self._coming))
             if job.promise is not None:
                 self._promises[self._coming] = replace(job.promise, at=BEGIN + job.promise.at)
-                if isfinite(job.promise.at):
-                    self._records[self._coming - 1].first_promise = job.promise.at
+                self._records[self._coming - 1].promise(job.promise.at)
             submitted.append(self._coming)
         return submitted
 
@@ -254,8 +252,7 @@ class _Replay:
         self._promises = {reserve.job_id: reserve.promise for reserve in plan.reserved}
         for reserve in plan.reserved:
             record = self._records[reserve.job_id - 1]
-            if record.first_promise is None and isfinite(reserve.promise.at):
-                record.first_promise = reserve.promise.at - BEGIN
+            record.promise(reserve.promise.at - BEGIN)
             if reserve.moved_because:
                 record.moves.append(reserve.moved_because)
         if self._watcher is not None:
