@@ -7,13 +7,7 @@ import pytest
 from job_tracker.domain.job import JobState
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.connection import Address, Connection
-
-
-async def confirm_all_but_subscriptions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        if b"SUBSCRIBE" not in data:
-            writer.write(b"+OK\r\n" * data.count(b"*"))
-    writer.close()
+from tests.support.patience import PATIENCE
 
 
 async def nothing_missed() -> list[tuple[int, JobState]]:
@@ -21,11 +15,26 @@ async def nothing_missed() -> list[tuple[int, JobState]]:
 
 
 async def test_a_subscription_that_gets_no_answer_keeps_no_connection() -> None:
+    asked = asyncio.Event()
+
+    async def confirm_all_but_subscriptions(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(65536):
+            if b"SUBSCRIBE" in data:
+                asked.set()
+            else:
+                writer.write(b"+OK\r\n" * data.count(b"*"))
+        writer.close()
+
     server = await asyncio.start_server(confirm_all_but_subscriptions, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        connection = Connection(Address(f"redis://127.0.0.1:{port}"), answer_seconds=0.5)
-        with pytest.raises(TimeoutError):
-            await ChangeFeed(connection, nothing_missed).start()
+        connection = Connection(Address(f"redis://127.0.0.1:{port}"), answer_seconds=PATIENCE)
+        start = asyncio.create_task(ChangeFeed(connection, nothing_missed).start())
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        start.cancel()  # as at the end of the time for an answer
+        with pytest.raises(asyncio.CancelledError):
+            await start
         assert connection.client.connection_pool._in_use_connections == set()
         await connection.close()
