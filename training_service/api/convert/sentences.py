@@ -59,7 +59,12 @@ def _outlook(outlook: Outlook | None) -> str:
     if outlook.reason is Reason.DELEGATED:
         return why
     if outlook.estimate is None:
-        return f"{why} It cannot start with the capacity and the queues as they are."
+        never = outlook.reason in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING)
+        return why + (
+            " It cannot start with the capacity and the queues as they are."
+            if never
+            else " Its start cannot be predicted yet."
+        )
     half, most = _minute(outlook.estimate.median), _minute(outlook.estimate.high)
     if half is None or most is None:
         return why
