@@ -224,11 +224,13 @@ def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
     """Return the numbers of stages per rank to try.
 
-    Several stages need a number of micro-batches that is a multiple of the number of pipeline ranks.
+    Several stages need a number of micro-batches that is a multiple of the number of pipeline ranks. Each
+    stage needs a layer, except the first and the last one: these may have only the embedding and the head, as
+    in the training of Llama 3 (128 stages for 126 layers; Dubey et al., 2024, section 3.3.2).
     """
     if pipeline == 1 or micro_batches % pipeline:
         return [1]
-    return [stages for stages in (1, 2, 4, 8) if pipeline * stages <= layers + pipeline]
+    return [stages for stages in (1, 2, 4, 8) if pipeline * stages <= layers + 2]
 
 
 def _parts(examples: int) -> list[int]:

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from language_model.layout import LARGEST_CONTEXT, VOCABULARY
+from language_model.layout import VOCABULARY
 
 from training_service.client.planning import reasons
 from training_service.client.planning.model import Model
@@ -20,8 +20,3 @@ def test_another_model_is_named_as_such_with_each_difference() -> None:
     )
     for difference in ("a vocabulary of 128256", "gated", "a feed-forward part of 896", "2 heads of keys"):
         assert difference in said
-
-
-def test_a_sequence_that_language_model_refuses_is_named() -> None:
-    assert reasons.LARGEST_CONTEXT == LARGEST_CONTEXT
-    assert "refuses CONTEXT=8192: at most 4095" in reasons.differences(replace(OURS, sequence=8192))

@@ -10,7 +10,14 @@ from training_service.client.planning import costs
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Training
 from training_service.client.planning.model import Model
-from training_service.client.planning.search import Decision, Limits, Nothing, decide, numbers_of_devices
+from training_service.client.planning.search import (
+    Decision,
+    Limits,
+    Nothing,
+    choices,
+    decide,
+    numbers_of_devices,
+)
 
 GPT3 = Model(layers=96, width=12288, heads=96, sequence=2048)
 LLAMA = Model(
@@ -156,6 +163,26 @@ def test_16384_devices_are_planned_in_less_than_two_seconds() -> None:
     begin = time.process_time()
     decided(Training(LLAMA, batch=2048), cluster)
     assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4, 5, 7, 12, 14])
+def test_only_the_first_and_the_last_stage_may_have_no_layer(layers: int) -> None:
+    """These two have the embedding and the head, as in the layouts of Llama 3: 128 stages, 126 layers."""
+    training = Training(Model(layers, 768, 12, 1024), batch=64)
+    cluster = Cluster(memory=80e9, speed=15e12, machines=16)
+    limits = Limits(recomputations=("none",), offloads=("none",))
+    for devices in (1, 2, 4, 8, 16):
+        for choice in choices(training, cluster, devices, limits):
+            assert choice.layout.pipeline * choice.layout.stages <= layers + 2
+
+
+def test_the_published_stages_of_llama_3_are_planned() -> None:
+    limits = Limits(("zero1", "zero2"), offloads=("none",))
+    decision = decided(
+        Training(LLAMA, batch=2048), replace(GRAND_TETON, machines=2048), limits=limits, all_devices=True
+    )
+    best = decision.best.layout
+    assert (best.tensor, best.pipeline, best.stages, best.data) == (8, 16, 8, 128)
 
 
 def test_all_numbers_of_few_devices_are_tried_and_whole_machines_of_many() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from training_service.client.cli.commands.quantities import quantity
-from training_service.client.cli.output import remark
+from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import plans
 from training_service.client.cli.session import session_of
 from training_service.client.planning import costs, model_config, network_file, reasons
@@ -128,7 +128,11 @@ def plan_transformer(
         _nothing(training, cluster, decision.smallest)
         raise typer.Exit(1)
     entry = plans.Advice(training, cluster, decision, least_gain)
-    session_of(context).output.show(entry, plans.text, plans.panel, brief=plans.parameters)
+    output = session_of(context).output
+    output.show(entry, plans.text, plans.panel, brief=plans.parameters)
+    if output.form is Form.QUIET:  # the brief form has no note
+        for refusal in entry.refusals:
+            remark(refusal)
 
 
 def command() -> Any:

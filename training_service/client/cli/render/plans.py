@@ -33,8 +33,13 @@ class Advice:
 
     @property
     def note(self) -> str:
-        """A note if `language-model` would train a different model or refuse the context; otherwise ""."""
-        return reasons.differences(self.training.model)
+        """A note if `language-model` would train a different model or refuse the options; otherwise ""."""
+        return " ".join(filter(None, (reasons.differences(self.training.model), *self.refusals)))
+
+    @property
+    def refusals(self) -> list[str]:
+        """The reasons why `language-model` cannot train with the best layout."""
+        return self._refusals(self.decision.best)
 
     @property
     def shown(self) -> list[Choice]:
@@ -62,12 +67,16 @@ class Advice:
         chosen = all_reduce.parameters(self.training, self.cluster, choice)
         return {**reasons.parameters(self.training, choice.layout), **chosen}
 
+    def _refusals(self, choice: Choice) -> list[str]:
+        return list(reasons.refusals(self.training, choice.layout))
+
     def _choice(self, choice: Choice) -> dict[str, Any]:
         best = self.decision.best
         return {
             "devices": choice.layout.devices,
             "layout": asdict(choice.layout),
             "parameters": self.parameters_of(choice),
+            "refusals": self._refusals(choice),
             "memory_bytes": choice.memory,
             "step_seconds": choice.step,
             "seconds": {field.name: getattr(choice.time, field.name) for field in fields(Time)},

@@ -62,6 +62,28 @@ def test_with_quiet_only_the_options_of_submit_are_printed(trainctl: Trainctl) -
     ]
 
 
+SCALED = ("--layers", "28", "--heads", "16", "--width", "2048", "--sequence", "512", "--batch", "512")
+CLUSTER = (*DEVICES, "-n", "16", "--outer-bandwidth", "25G", "--precision", "fp16", "--strategy", "zero1")
+REFUSAL = "language-model refuses PRECISION=fp16 with STRATEGY=zero1"
+
+
+def test_refused_options_have_a_note(trainctl: Trainctl) -> None:
+    printed = trainctl("plan", "transformer", *SCALED, *CLUSTER).stdout.splitlines()
+    assert "-p PRECISION=fp16 -p STRATEGY=zero1" in printed[-1]
+    assert REFUSAL in printed[-2]
+    found = planned(trainctl, *SCALED, *CLUSTER)
+    assert REFUSAL in found["note"]
+    assert found["choices"][0]["refusals"][0].startswith(REFUSAL)
+
+
+def test_with_quiet_refusals_are_errors(trainctl: Trainctl) -> None:
+    result = trainctl("-q", "plan", "transformer", *SCALED, *CLUSTER)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
+    assert result.stderr.startswith(f"trainctl: {REFUSAL}")
+    accepted = trainctl("-q", "plan", "transformer", *SMALL, *DEVICES, "-n", "2")
+    assert accepted.stderr == ""
+
+
 def test_a_measured_network_is_used(trainctl: Trainctl, tmp_path: Path) -> None:
     network = {
         "format": "network/1",
