@@ -103,13 +103,7 @@ class Visit:
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:
         """Return the number with this name in the URL; `default` if there is none. Raises InvalidField."""
-        text = self.query.get(name, "")
-        if not text:
-            return default
-        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
-        if not least <= value <= most:
-            raise InvalidField(name, f"{text[:40]!r} is not allowed; allowed: {least} to {most}")
-        return value
+        return whole_number(name, self.query.get(name, ""), default, least, most)
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return the template as a page, with this HTTP status."""
@@ -123,6 +117,16 @@ class Visit:
         """Return the text of a template, with this visit as `visit`."""
         proof = self.parts.visitors.sessions.proof_of(self.session)
         return render(template, visit=self, proof=proof, **values)
+
+
+def whole_number(name: str, text: str, default: int, least: int, most: int) -> int:
+    """Return the number of a text; `default` if the text is empty. Raises InvalidField with this name."""
+    if not text:
+        return default
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    if not least <= value <= most:
+        raise InvalidField(name, f"{text[:40]!r} is not allowed; allowed: {least} to {most}")
+    return value
 
 
 async def read_form(visit: Visit) -> None:

@@ -4,12 +4,14 @@ import re
 import shlex
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from job_tracker.catalog import Parameter
 from tests.support.access import Entry
-from tests.support.api_service import ALGORITHMS
+from tests.support.api_service import ALGORITHMS, metadata
 from tests.support.catalog import algorithm_of
 from tests.support.web_site import Browser, Site, Visit
+from training_service._generated import training_service_pb2 as pb
 
 FIELDS = {"algorithm": "program", "project": "default", "dataset_id": "1", "dataset_version": "v1"}
 
@@ -110,6 +112,32 @@ async def test_a_form_begins_with_another_job(site: Site, browser: Browser) -> N
     assert 'value="first"' in text
     await browser.page("/submit?from=2", 404)
     await browser.page("/submit?from=x", 400)
+
+
+async def test_a_form_can_keep_what_it_has_no_inputs_for(site: Site, browser: Browser) -> None:
+    request = pb.TrainRequest(
+        metadata=metadata(),
+        retry_policy=pb.RetryPolicy(max_attempts=7),
+        deadlines=pb.Deadlines(run=Duration(seconds=600)),
+        number_policy=pb.NumberPolicy(on_nonfinite="fail"),
+        expected=Duration(seconds=60),
+    )
+    assert (await site.service.stub.Train(request)).job_id == 1
+    assert '<input type="checkbox" name="from" value="1" checked>' in await browser.page("/submit?from=1")
+    for fields in ({"from": "1"}, {}):
+        answer = await browser.post(
+            "/submit/lines", {**FIELDS, **fields, "key": "k"}, **{"hx-request": "true"}
+        )
+        assert ("--max-attempts 7" in answer.text) == bool(fields)
+        await browser.post("/submit", {**FIELDS, **fields, "key": await key(browser)})
+    first, kept, plain = [(await site.service.store.get(job_id)).spec for job_id in (1, 2, 3)]
+    for name in ("retry", "deadlines", "numbers", "expected"):
+        assert getattr(kept, name) == getattr(first, name) != getattr(plain, name)
+    answer = await browser.post("/submit", {**FIELDS, "from": "1", "name": "<b>"})
+    assert 'name="from" value="1" checked' in answer.text
+    for source, status in (("4", 404), ("x", 400)):
+        answer = await browser.post("/submit", {**FIELDS, "from": source})
+        assert answer.status_code == status
 
 
 async def test_text_of_algorithms_is_never_markup(visit: Visit) -> None:

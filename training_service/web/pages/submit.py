@@ -16,7 +16,7 @@ from training_service.api.caller import project_of
 from training_service.api.convert.requests import request_for, request_of
 from training_service.web import commands
 from training_service.web.showing import number
-from training_service.web.visits import LONGEST_KEY, Visit, see
+from training_service.web.visits import LONGEST_KEY, Visit, see, whole_number
 
 _PARAMETER: Final = "parameters."
 _TEXTS: Final = {
@@ -33,6 +33,9 @@ _NAMES_IN_ERRORS: Final = {
 }
 """The names of inputs, by the names that errors have for them, if the names differ."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
+_KEPT: Final = ("pod_options", "retry_policy", "deadlines", "number_policy", "expected")
+"""The fields of a request that have no input. A form that begins with a job can keep the job's values."""
+_LARGEST_ID: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class Filled:
     """The values by the names of the form's inputs. Empty values are left out of the request."""
     key: str
     """The request key. It makes sure that a form that is sent twice makes only one job."""
+    source: int = 0
+    """The id of the job whose values of fields without an input are kept. 0: these have the defaults."""
 
 
 async def form(visit: Visit) -> Response:
@@ -60,8 +65,9 @@ async def submit(visit: Visit) -> Response:
     """
     filled = _sent(visit)
     caller = visit.who.using(project_of("project", filled.project))
+    kept = await _kept(visit, filled)
     try:
-        job = await visit.jobs.submit(caller, request_of(_request(filled)))
+        job = await visit.jobs.submit(caller, request_of(_request(filled, kept)))
     except RequestKeyConflict as error:
         again = replace(filled, key=visit.new_key())
         problem = (
@@ -76,7 +82,10 @@ async def submit(visit: Visit) -> Response:
 
 async def lines(visit: Visit) -> Response:
     """Return the request of the form as command lines."""
-    return HTMLResponse(visit.rendered("submit_lines.html", **_lines(visit, _sent(visit))))
+    filled = _sent(visit)
+    return HTMLResponse(
+        visit.rendered("submit_lines.html", **_lines(visit, filled, await _kept(visit, filled)))
+    )
 
 
 async def _shown(visit: Visit, filled: Filled, problem: str = "", field: str = "") -> Response:
@@ -99,7 +108,7 @@ async def _shown(visit: Visit, filled: Filled, problem: str = "", field: str = "
         projects=[view.project.name for view in await visit.parts.access.list_projects(visit.who)],
         problem=problem,
         field=field if field in inputs else "",
-        **_lines(visit, filled),
+        **_lines(visit, filled, await _kept(visit, filled)),
     )
 
 
@@ -109,7 +118,7 @@ async def _datasets(visit: Visit, project: str) -> list[str]:
 
 async def _begun(visit: Visit) -> Filled:
     """Return the form that the URL asks for: with the values of a job, or with an algorithm and a project."""
-    if source := visit.whole_number("from", 0, 1, 2**63 - 1):
+    if source := visit.whole_number("from", 0, 1, _LARGEST_ID):
         job = (await visit.jobs.get(visit.who, source)).job
         request = request_for(job)
         values = {name: getattr(request.metadata, field) for name, field in _TEXTS.items()}
@@ -119,7 +128,11 @@ async def _begun(visit: Visit) -> Filled:
         values |= {"tags": " ".join(job.tags), "queue": request.queue, "priority": request.priority}
         values["flavor"] = request.flavor
         return Filled(
-            algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=visit.new_key()
+            algorithm=job.spec.algorithm,
+            project=job.spec.project,
+            values=values,
+            key=visit.new_key(),
+            source=source,
         )
     return Filled(
         algorithm=visit.query.get("algorithm", ""),
@@ -140,10 +153,22 @@ def _sent(visit: Visit) -> Filled:
         project=visit.form.get("project", "") or visit.who.default_project,
         values=values,
         key=visit.form.get("key", "")[:LONGEST_KEY],
+        source=whole_number("from", visit.form.get("from", ""), 0, 1, _LARGEST_ID),
     )
 
 
-def _request(filled: Filled) -> pb.TrainRequest:
+async def _kept(visit: Visit, filled: Filled) -> pb.TrainRequest:
+    """Return a request that has only the kept values of the form's source. Raises JobNotFound."""
+    kept = pb.TrainRequest()
+    if filled.source:
+        of_source = request_for((await visit.jobs.get(visit.who, filled.source)).job)
+        for name in _KEPT:
+            if of_source.HasField(name):
+                getattr(kept, name).CopyFrom(getattr(of_source, name))
+    return kept
+
+
+def _request(filled: Filled, kept: pb.TrainRequest) -> pb.TrainRequest:
     values = filled.values
     parameters = {
         name.removeprefix(_PARAMETER): value
@@ -153,7 +178,7 @@ def _request(filled: Filled) -> pb.TrainRequest:
     if values.get("instances"):
         parameters[INSTANCES_PARAMETER] = values["instances"]
     texts = {field: values.get(name, "") for name, field in _TEXTS.items()}
-    return pb.TrainRequest(
+    request = pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(algorithm=filled.algorithm, parameters=parameters, **texts),
         request_key=filled.key,
         tags=checked_tags("tags", values.get("tags", "").replace(",", " ").split()),
@@ -161,9 +186,11 @@ def _request(filled: Filled) -> pb.TrainRequest:
         priority=values.get("priority", ""),
         flavor=values.get("flavor", ""),
     )
+    request.MergeFrom(kept)
+    return request
 
 
-def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
+def _lines(visit: Visit, filled: Filled, kept: pb.TrainRequest) -> dict[str, Any]:
     """Return the command lines for trainctl and grpcurl.
 
     They are empty if the form has no algorithm, or invalid tags. Other fields are not checked.
@@ -171,7 +198,7 @@ def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
     if not filled.algorithm:
         return {"trainctl": "", "grpcurl": ""}
     try:
-        request = _request(filled)
+        request = _request(filled, kept)
     except TrackerError:
         return {"trainctl": "", "grpcurl": ""}
     request.ClearField("request_key")
