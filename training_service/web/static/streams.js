@@ -58,9 +58,25 @@ class PausingStream {
     const source = (this.#source = new EventSource(this.#url));
     source.onopen = (event) => this.onopen?.(event);
     source.onerror = (event) => {
-      if (source.readyState === EventSource.CLOSED) this.close(); // the service refused the stream
+      if (source.readyState === EventSource.CLOSED) {
+        this.close(); // the service refused the stream
+        this.#askWhy();
+      }
       this.onerror?.(event);
     };
     for (const [name, , heard] of this.#listeners) source.addEventListener(name, heard);
+  }
+
+  // A browser does not say why a stream was refused. If the session has ended, the page loads again, and so leads to
+  // the login.
+  async #askWhy() {
+    const question = new AbortController();
+    try {
+      const answer = await fetch(this.#url, { headers: { accept: "text/event-stream" }, signal: question.signal });
+      if (answer.status === 401) location.reload();
+    } catch {
+      // The service is away.
+    }
+    question.abort();
   }
 }
