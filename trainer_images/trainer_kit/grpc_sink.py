@@ -4,7 +4,8 @@ A failure to report does not affect the training.
 
 While the service is away, a limited number of reports is kept. If the service refuses them because the
 attempt is over or the token is not valid, sending stops. If the service has not accepted all reports by the
-end, the last progress and the artifacts are printed, because the service reads the log once it is back.
+end, the last progress and the artifacts are printed, because the service reads the log once it is back. If
+reports cannot be sent, for example because the installed protobuf is too old, they are printed.
 """
 
 import logging
@@ -84,6 +85,8 @@ class GrpcSink:
         self._moving = threading.Lock()
         self._rank, self._steps = rank, steps
         self._stacks = ""
+        self._printed = StdoutSink()
+        self._cannot_send = False
         self._news = threading.Event()
         self._closing, self._given_up = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
@@ -95,11 +98,15 @@ class GrpcSink:
         self._note_move()
         self._metrics.extend((name, value, known.step or 0, now) for name, value in fresh.items())
         self._news.set()
+        if self._cannot_send:
+            self._print_unaccepted()
 
     def artifact(self, artifact: Artifact) -> None:
         self._artifacts.append(artifact)
         self._note_move()
         self._news.set()
+        if self._cannot_send:
+            self._print_unaccepted()
 
     def _note_move(self) -> None:
         if self._steps is not None:
@@ -114,22 +121,27 @@ class GrpcSink:
         self._thread.join(_CLOSE_SECONDS)
         self._given_up.set()
         self._print_unaccepted()
+        self._printed.close()
 
     def _print_unaccepted(self) -> None:
-        printed = StdoutSink()
         with self._moving:  # the thread may still be in a call
             unaccepted = (*self._sending, *self._artifacts)
+            self._sending = []
+            self._artifacts.clear()
         for artifact in unaccepted:
-            printed.artifact(artifact)
-        if self._known is not self._accepted:
-            printed.progress(self._known, {})
+            self._printed.artifact(artifact)
+        if (known := self._known) is not self._accepted:
+            self._accepted = known
+            self._printed.progress(known, {})
 
     def _run(self) -> None:
         try:
             while self._send_until_closed(self._connect(self._address, self._token)):
                 pass
         except Exception:  # training continues after any failure
-            log.warning("progress is no longer reported", exc_info=True)
+            log.warning("reports cannot be sent: they are printed", exc_info=True)
+            self._cannot_send = True
+            self._print_unaccepted()
 
     def _send_until_closed(self, send: Send) -> bool:
         """Send reports. Return true if the caller should connect anew, and false when reporting has ended."""

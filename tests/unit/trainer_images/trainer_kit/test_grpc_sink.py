@@ -1,5 +1,6 @@
 """Reports as calls: all of them arrive, and their failure does not affect the training."""
 
+import json
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as pb
 from trainer_kit.grpc_sink import GrpcSink, _connect, _retry_after, _roots
 from trainer_kit.progress import Reporter
-from trainer_kit.report_sinks import Artifact
+from trainer_kit.report_sinks import ARTIFACT, PROGRESS, Artifact
 from trainer_kit.steps import Steps
 
 from tests.support.patience import PATIENCE
@@ -323,7 +324,26 @@ def test_authorities_that_cannot_be_used_end_the_reports_but_not_the_training(
 ) -> None:
     sink = GrpcSink("service:51001", "token", ca=str(tmp_path / "missing.pem"))
     sink.close()
-    assert ["progress is no longer reported" in record.message for record in caplog.records] == [True]
+    assert ["reports cannot be sent" in record.message for record in caplog.records] == [True]
+
+
+def test_reports_that_cannot_be_sent_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def connect(address: str, token: str) -> Callable[[Any], Any]:
+        raise ImportError("protobuf is too old")
+
+    sink = GrpcSink("service:51001", "token", connect)
+    reporter = Reporter(sink)
+    reporter.report(step=1, loss=0.5)
+    sink._thread.join(PATIENCE)
+    reporter.artifact("model", "s3://models/1")
+    for step in (2, 3):
+        reporter.report(step=step)
+    reporter.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(ARTIFACT) for line in lines) == 1
+    progress = [line.removeprefix(PROGRESS) for line in lines if line.startswith(PROGRESS)]
+    steps = [json.loads(line)["step"] for line in progress]
+    assert (steps[0], steps[-1], len(set(steps))) == (1, 3, len(steps))
 
 
 class Watching(Service):
