@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import socket
 import time
 from contextlib import AsyncExitStack
@@ -55,6 +56,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
     if source is None:
         raise StoreRefused("FILE is missing; name a backup that training-service backup has made")
     path = sqlite_path(settings)
+    _refuse_as_root(path.parent)
     lock = files.lock(path)
     try:
         staged = await asyncio.to_thread(backup.stage, source, path)
@@ -74,6 +76,22 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
         os.close(lock)
     moved = f"\nThe previous store is in {aside}." if aside else ""
     return f"{path} is restored from {source}.\n{_summary(restored)}{moved}"
+
+
+def _refuse_as_root(folder: Path) -> None:
+    """Raise StoreRefused if root would restore into another user's folder: the service would not be able to
+    open the files.
+    """
+    if os.geteuid() != 0 or not folder.exists() or (owner := folder.stat().st_uid) == 0:
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    raise StoreRefused(
+        f"{folder}: belongs to user {name}, and the service could not open files that root restores into it. "
+        f"Run this command as that user, such as with `runuser -u {name} -- training-service restore …`"
+    )
 
 
 async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Restored:

@@ -1,8 +1,12 @@
-"""After a second restore of a backup, ids that were given since the first restore are not reused."""
+"""Restores from a backup: ids are not reused even after a second one, and the service can open the files."""
 
+import os
 from pathlib import Path
 
+import pytest
+
 from job_tracker.domain import naming
+from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.restoring import SKIPPED_IDS
 from tests.support.catalog import SETTINGS
@@ -49,3 +53,16 @@ async def test_the_ids_of_another_store_do_not_count(tmp_path: Path) -> None:
     back_up(of_other, tmp_path / "backup.db")
     await restore(settings, tmp_path / "backup.db")
     assert await given(data_dir) == 1 + SKIPPED_IDS + 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a folder of another user")
+async def test_root_restores_no_files_into_the_folder_of_another_user(tmp_path: Path) -> None:
+    data_dir, backup = tmp_path / "data", tmp_path / "backup.db"
+    settings = settings_of(data_dir)
+    await given(data_dir)
+    back_up(settings, backup)
+    before = {file: file.read_bytes() for file in data_dir.iterdir()}
+    os.chown(data_dir, 65_534, -1)
+    with pytest.raises(StoreRefused, match="Run this command as that user"):
+        await restore(settings, backup)
+    assert {file: file.read_bytes() for file in data_dir.iterdir()} == before

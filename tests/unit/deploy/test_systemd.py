@@ -49,10 +49,13 @@ def test_the_service_has_no_rights_of_root(unit: configparser.ConfigParser) -> N
 def test_the_command_and_the_configuration_are_valid(
     unit: configparser.ConfigParser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = Path("/var/lib") / unit["Service"]["StateDirectory"]
+    settings = load(FOLDER / "config.toml")  # as for `backup` and `restore`
+    assert settings.storage.data_dir == folder
     name, _, value = unit["Service"]["Environment"].partition("=")
     monkeypatch.setenv(name, value.replace("%S", "/var/lib"))
     settings = load(FOLDER / "config.toml")
-    assert settings.storage.data_dir == Path("/var/lib") / unit["Service"]["StateDirectory"]
+    assert settings.storage.data_dir == folder
     assert not is_open(settings)
     assert unit["Service"]["ExecStart"].endswith(
         "/training-service serve --config /etc/training-service/config.toml"
