@@ -87,7 +87,7 @@ class ProcessBackend:
         try:
             plan = self._plan(job)
         except OSError as error:
-            raise LaunchFailed(_not_writable(self._settings.program_caches or self._root, error)) from error
+            raise _not_prepared(self._settings.program_caches or self._root, error) from error
         await self._refresh_once()
         try:
             group = self._groups.get(plan.group)
@@ -114,9 +114,7 @@ class ProcessBackend:
         except StorageUnavailable as error:
             raise BackendUnavailable(str(error)) from error
         except OSError as error:
-            if remedy := remedy_of(error):
-                raise NoRoom(f"{remedy} ({error})") from error
-            raise LaunchFailed(_not_writable(self._root, error)) from error
+            raise _not_prepared(self._root, error) from error
         return group.observe()
 
     def watch(self) -> Watch:
@@ -319,10 +317,15 @@ def _check_virtual_environment(plan: ProcessPlan) -> None:
         raise LaunchFailed(no_virtual_environment(folder))
 
 
-def _not_writable(root: Path, error: OSError) -> Diagnosis:
-    return Diagnosis(
-        category=Category.STORAGE_NOT_WRITABLE,
-        summary=f"The folder of the job's files, {root}, is not writable.",
-        resolution="Check the folder's permissions and its disk's free space, then submit the job again.",
-        detail=str(error),
+def _not_prepared(root: Path, error: OSError) -> NoRoom | LaunchFailed:
+    """Return the error of a launch whose files below `root` could not be written."""
+    if remedy := remedy_of(error):
+        return NoRoom(f"{remedy} ({error})")
+    return LaunchFailed(
+        Diagnosis(
+            category=Category.STORAGE_NOT_WRITABLE,
+            summary=f"The folder of the job's files, {root}, is not writable.",
+            resolution="Check the folder's permissions and its disk's free space, then submit the job again.",
+            detail=str(error),
+        )
     )

@@ -3,6 +3,7 @@ unused.
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import time
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,7 @@ from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain.diagnosis import Category
-from job_tracker.domain.errors import InvalidField, LaunchFailed
+from job_tracker.domain.errors import InvalidField, LaunchFailed, NoRoom
 from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import Job
 from job_tracker.domain.job_spec import Program
@@ -162,6 +164,26 @@ async def test_a_program_uses_the_environment_that_its_caller_names(
     with pytest.raises(LaunchFailed) as caught:
         await programs.backend.launch(replace(made, id=2))
     assert "'team' is no longer configured" in caught.value.diagnosis.summary
+
+
+async def test_a_launch_is_repeated_if_the_disk_has_no_room_for_the_folder_of_caches(
+    world: ProcessGroups, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = Programs(world, tmp_path)
+    caches = tmp_path / "caches"
+    programs.backend = world.open(trees=programs.store, program_caches=caches)
+    made, make = programs.job(1, {"x": b""}, "sh", "-c", "echo $HF_HOME", requirements=""), Path.mkdir
+
+    def full(path: Path, *arguments: Any, **options: Any) -> None:
+        if path == caches / "default":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        make(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(NoRoom, match="the disk is full"):
+            await programs.backend.launch(made)
+    assert await programs.output(made) == [str(caches / "default" / "huggingface")]
 
 
 def test_only_what_the_service_has_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
