@@ -87,7 +87,8 @@ class Connection:
         if answer[0] == b"lost":
             raise StoreUnavailable(
                 f"the job store at {self.address} has lost its data: it is not the one that was opened. "
-                "Nothing is written to it. Restore its data; or restart the service with an empty store"
+                "Nothing is written to it. Restore its data; or restart the service, which then says how to "
+                "start with the present store"
             )
         return answer
 
