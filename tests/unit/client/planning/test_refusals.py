@@ -18,6 +18,7 @@ from training_service.client.planning import reasons
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Training
 from training_service.client.planning.model import Model
+from training_service.client.planning.refusals import refusals
 from training_service.client.planning.search import LEAST_GAIN, Decision, Limits, decide
 
 EIGHT = Model(layers=8, width=4096, heads=8, sequence=1024, vocabulary=VOCABULARY, tied=False)
@@ -126,7 +127,7 @@ def test_each_choice_in_json_has_its_refusals(precision: str) -> None:
     ],
 )
 def test_a_refusal_names_the_values_and_the_rule(training: Training, layout: Layout, sentence: str) -> None:
-    said = list(reasons.refusals(training, layout))
+    said = list(refusals(training, layout))
     assert len(said) == 1
     assert said[0].startswith(f"language-model refuses {sentence}")
     assert not is_accepted(layout.devices, reasons.parameters(training, layout))
@@ -145,14 +146,14 @@ def test_a_refusal_names_the_values_and_the_rule(training: Training, layout: Lay
     ],
 )
 def test_accepted_layouts_have_no_refusals(training: Training, layout: Layout) -> None:
-    assert list(reasons.refusals(training, layout)) == []
+    assert list(refusals(training, layout)) == []
     assert is_accepted(layout.devices, reasons.parameters(training, layout))
 
 
 def test_stages_without_layers_can_be_left_out_as_the_refusal_says() -> None:
     layout = Layout(pipeline=4, micro_batches=4, stages=2)
     training = replace(GPT, model=SEVEN)
-    (said,) = reasons.refusals(training, layout)
+    (said,) = refusals(training, layout)
     assert said.endswith("Leave out SCHEDULE and STAGES_PER_RANK.")
     left = reasons.parameters(training, layout)
     del left["SCHEDULE"], left["STAGES_PER_RANK"]
@@ -163,6 +164,6 @@ def test_divided_sequences_are_named_even_if_the_parameters_are_accepted() -> No
     """The options have no parameter for context ranks, so they would select a different layout."""
     layout = Layout(data=2, context=4)
     assert is_accepted(layout.devices, reasons.parameters(GPT, layout))
-    assert list(reasons.refusals(GPT, layout)) == [
+    assert list(refusals(GPT, layout)) == [
         "language-model cannot divide sequences among 4 devices: plan without --context-parallel."
     ]

@@ -12,6 +12,7 @@ from rich.text import Text
 from training_service.client.planning import all_reduce, reasons
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Time, Training
+from training_service.client.planning.refusals import refusals
 from training_service.client.planning.search import Choice, Decision
 
 _SHOWN = 3
@@ -68,7 +69,7 @@ class Advice:
         return {**reasons.parameters(self.training, choice.layout), **chosen}
 
     def _refusals(self, choice: Choice) -> list[str]:
-        return list(reasons.refusals(self.training, choice.layout))
+        return list(refusals(self.training, choice.layout))
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
         best = self.decision.best
