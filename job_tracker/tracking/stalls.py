@@ -82,19 +82,11 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
     return Stall(seconds, limit, limit if watched.deadline is not None else max(limit, PATIENCE_SECONDS))
 
 
-def stall_of(watched: Watched, now: float) -> Stall | None:
-    """Return the stall of an attempt; None if it makes progress, or if too little is known.
-
-    The stall is only a suspicion until `is_over` or `is_proven` holds.
-    """
-    still = standstill_of(watched, now)
-    return still if still is not None and is_stall(still, watched, now) else None
-
-
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
     """Return whether `still`, the standstill of an attempt, is a stall.
 
     It has to be longer than its limit. Without a deadline, it is not a stall while all processes are silent.
+    A stall is only a suspicion until `is_over` or `is_proven` holds.
     """
     if still.seconds <= still.limit:
         return False

@@ -16,11 +16,12 @@ from job_tracker.tracking.stalls import (
     ASIDE_SECONDS,
     BUSY_SECONDS,
     PATIENCE_SECONDS,
+    Stall,
     explained,
     is_proven,
+    is_stall,
     missing,
     slowness,
-    stall_of,
     standstill_of,
 )
 from tests.support.jobs import NOON
@@ -39,6 +40,11 @@ def signs(process: int = 0, *, still: float = 0.0, unheard: float = 0.0, **value
 def group(members: Sequence[Signs], *, deadline: float | None = None, moved: float = 0.0) -> Watched:
     known = {each.last.process: each for each in members}
     return Watched(len(members), 1, moved, deadline, known, has_reported=bool(members))
+
+
+def stall_of(watched: Watched, now: float = NOW) -> Stall | None:
+    still = standstill_of(watched, now)
+    return still if still is not None and is_stall(still, watched, now) else None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
 def test_an_attempt_stalls_if_no_process_makes_progress_for_too_long(
     members: Sequence[Signs], deadline: float | None, stalls: bool
 ) -> None:
-    assert (stall_of(group(members, deadline=deadline), NOW) is not None) is stalls
+    assert (stall_of(group(members, deadline=deadline)) is not None) is stalls
 
 
 @pytest.mark.parametrize(
@@ -93,7 +99,7 @@ def test_an_attempt_stalls_if_no_process_makes_progress_for_too_long(
 def test_a_suspicion_without_proof_counts_only_after_patience_unless_there_is_a_deadline(
     members: Sequence[Signs], deadline: float | None, patience: float
 ) -> None:
-    stall = stall_of(group(members, deadline=deadline), NOW)
+    stall = stall_of(group(members, deadline=deadline))
     assert stall is not None
     assert stall.patience == pytest.approx(patience)
     assert stall.is_over is (stall.seconds > patience)
@@ -189,36 +195,36 @@ def test_a_process_that_is_seen_to_be_stopped_is_a_proof(stopped: bool) -> None:
 
 def test_without_reports_of_steps_only_a_deadline_stops_the_attempt() -> None:
     printing = Watched(1, 1, NOW - 100, has_reported=True)
-    assert stall_of(printing, NOW) is None
-    assert stall_of(replace(printing, deadline=99), NOW) is not None
-    assert stall_of(replace(printing, deadline=101), NOW) is None
-    assert stall_of(replace(printing, deadline=99, has_reported=False), NOW) is None  # it may yet start
+    assert stall_of(printing) is None
+    assert stall_of(replace(printing, deadline=99)) is not None
+    assert stall_of(replace(printing, deadline=101)) is None
+    assert stall_of(replace(printing, deadline=99, has_reported=False)) is None  # it may yet start
 
 
 def test_the_others_may_wait_for_a_restarted_rank() -> None:
     waiting = group([signs(still=600, waiting=True), signs(1, still=600, step=None, longest_step=0)])
-    assert stall_of(waiting, NOW) is not None
-    assert stall_of(replace(waiting, anew={1}), NOW) is None
+    assert stall_of(waiting) is not None
+    assert stall_of(replace(waiting, anew={1})) is None
     for_long = group([signs(still=ASIDE_SECONDS + 1), signs(1, still=600, step=None, longest_step=0)])
-    assert stall_of(replace(for_long, anew={1}), NOW) is not None
+    assert stall_of(replace(for_long, anew={1})) is not None
 
 
 def test_no_attempt_stalls_after_a_process_was_done_also_if_only_an_earlier_leader_heard_that() -> None:
     saving = group([signs(still=600)])
-    assert stall_of(replace(saving, over={1}), NOW) is None
-    assert stall_of(replace(saving, over={0}), NOW) is not None  # the process trains again
+    assert stall_of(replace(saving, over={1})) is None
+    assert stall_of(replace(saving, over={0})) is not None  # the process trains again
 
 
 def test_after_the_last_step_there_is_time_to_save_the_model() -> None:
     saving = replace(group([signs(still=600), signs(1, still=600, waiting=True)]), has_all_steps=True)
-    assert stall_of(saving, NOW) is None
-    assert stall_of(replace(saving, deadline=3.0), NOW) is not None
+    assert stall_of(saving) is None
+    assert stall_of(replace(saving, deadline=3.0)) is not None
     hangs = replace(group([signs(still=ASIDE_SECONDS + 1)]), has_all_steps=True)
-    assert stall_of(hangs, NOW) is not None
+    assert stall_of(hangs) is not None
 
 
 def test_any_report_of_the_attempt_counts_as_progress() -> None:
-    assert stall_of(group([signs(still=600)], moved=NOW - 5), NOW) is None
+    assert stall_of(group([signs(still=600)], moved=NOW - 5)) is None
 
 
 @pytest.mark.parametrize(
@@ -253,7 +259,7 @@ def test_the_diagnosis_names_the_rank_and_where_it_stood() -> None:
         signs(n, still=40, waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n") for n in (0, 1, 2)
     ]
     watched = group([*others, stuck])
-    stall = stall_of(watched, NOW)
+    stall = stall_of(watched)
     assert stall is not None
     why = explained(stall, watched, set())
     assert (why.category, why.rank, why.retryable) == (Category.STALLED, 3, True)
@@ -267,7 +273,7 @@ def test_the_diagnosis_names_the_rank_and_where_it_stood() -> None:
 
 
 def test_the_diagnosis_names_no_step_of_a_rank_that_does_not_report_its_steps() -> None:
-    stall = stall_of(group([signs(still=40)]), NOW)
+    stall = stall_of(group([signs(still=40)]))
     assert stall is not None
     watched = group([])
     watched.size = 3
@@ -284,7 +290,7 @@ def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
     members = [signs(n, still=40, stacks=f"Thread MainThread:\n  b.py:{n} in f\n{calls}") for n in range(500)]
     watched = group(members)
     watched.size = 600
-    stall = stall_of(watched, NOW)
+    stall = stall_of(watched)
     assert stall is not None
     why = explained(stall, watched, {7})
     assert len(why.detail) < 12_000
@@ -296,7 +302,7 @@ def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
 def test_a_process_that_only_an_earlier_leader_heard_is_named() -> None:
     watched = group([signs(still=40, waiting=True)])
     watched.size, watched.expected = 3, {0: 7, 1: 6}
-    stall = stall_of(watched, NOW)
+    stall = stall_of(watched)
     assert stall is not None
     why = explained(stall, watched, {1})
     assert why.rank == 1
@@ -334,7 +340,7 @@ _GROUPS = st.builds(group, st.lists(_SIGNS, max_size=6), deadline=st.none() | st
 def test_a_verdict_is_sound_for_any_reports_of_processes(
     watched: Watched, later: float, quiet: set[int]
 ) -> None:
-    stall = stall_of(watched, NOW)
+    stall = stall_of(watched)
     quiet &= set(watched.signs)
     guilty = missing(watched, quiet)
     assert set(guilty) <= set(watched.signs)
@@ -351,6 +357,6 @@ def test_a_verdict_is_sound_for_any_reports_of_processes(
     for each in watched.signs.values():  # a step of any process ends the stall
         if each.last.step is not None:
             moved = {**watched.signs, each.last.process: replace(each, moved=NOW)}
-            assert stall_of(replace(watched, signs=moved), NOW) is None
+            assert stall_of(replace(watched, signs=moved)) is None
     if watched.deadline is not None:
         assert stall_of(watched, NOW + later) is not None  # without progress, it stays a stall
