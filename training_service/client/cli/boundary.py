@@ -9,6 +9,7 @@ import typer
 
 from training_service.client.cli import exit_codes
 from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.interrupts import interrupts_kept
 from training_service.client.cli.output import remark
 from training_service.client.connection import ADDRESS_VARIABLE
 from training_service.client.errors import TrainingServiceError, Unreachable
@@ -28,7 +29,8 @@ def errors_reported() -> Iterator[None]:
     """
     try:
         try:
-            yield
+            with interrupts_kept():
+                yield
         finally:
             sys.stdout.flush()
     except TrainingServiceError as error:

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
 from training_service.client.cli import exit_codes
 from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.interrupts import interrupts_kept
 from training_service.client.cli.output import remark
 from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import Session
@@ -28,7 +29,8 @@ def follow(session: Session, client: TrainingClient, job: int) -> None:
 def detach_on_interrupt(session: Session, job: int) -> Iterator[None]:
     """On Ctrl-C in the block, print how to follow the job again, and exit. The job continues."""
     try:
-        yield
+        with interrupts_kept():
+            yield
     except KeyboardInterrupt:
         again = session.command(f"watch {job}")
         remark(f"detached; job {job} goes on. To follow it again: {again}")

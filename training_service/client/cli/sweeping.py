@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from training_service.client.cli.exit_codes import ExitCode
+from training_service.client.cli.interrupts import interrupts_kept
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import sweeps, words
 from training_service.client.cli.session import Session
@@ -170,7 +171,8 @@ def _resume_hint(session: Session, path: Path, runner: Runner) -> Iterator[None]
     folder = shlex.quote(str(path))
     resume = session.command(f"sweep {folder} --resume")
     try:
-        yield
+        with interrupts_kept():
+            yield
     except KeyboardInterrupt:
         cancel = session.command(f"sweep {folder} --cancel")
         jobs = words.count(len(runner.history.live), "job")

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from training_service._generated.training_service_pb2 import TrainResponse
 from training_service.client.cli.following import follow
+from training_service.client.cli.interrupts import interrupts_kept
 from training_service.client.cli.session import Session
 from training_service.client.errors import DeadlineExceeded, Unavailable
 from training_service.client.sync import TrainingClient
@@ -39,7 +40,8 @@ def repeatable(key: str) -> Iterator[None]:
     with the key.
     """
     try:
-        yield
+        with interrupts_kept():
+            yield
     except (DeadlineExceeded, Unavailable) as error:
         # The service may have queued the job and gone away before it could answer.
         error.add_note(_again(key))

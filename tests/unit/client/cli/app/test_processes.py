@@ -174,6 +174,6 @@ def test_ctrl_c_on_a_terminal_prints_how_to_follow_again(
         terminal.until("running")
         process.send_signal(signal.SIGINT)
         terminal.until(END)
-        assert process.wait(timeout=PATIENCE) == 130
+        assert process.wait(timeout=PATIENCE) == 130, terminal.shown
     assert "job 1 goes on" in terminal.shown
     assert "Traceback" not in terminal.shown
