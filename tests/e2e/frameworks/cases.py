@@ -18,8 +18,7 @@ DATASET = "1"
 TRAINING_SECONDS = 540.0
 """The time after which a training counts as stuck, just before its test does.
 
-Beside another run of all tests, a training in pods takes minutes: pods get little of the processors, since
-each process of the tests counts as much as the whole cluster.
+Beside another run of all tests, a training in pods takes minutes.
 """
 GOOD = 0.75
 """A test accuracy that only a trained model has: less than a quarter of the questions are in the largest of
