@@ -13,7 +13,9 @@ import torch.distributed as dist
 from language_model import parameter_server_loop
 from language_model.assembly import assemble
 from language_model.corpus import BLOCK
+from language_model.data import Examples
 from language_model.layout import Layout
+from language_model.model import loss_of
 from language_model.parameter_server import flat, shards
 from language_model.parameter_server.replica import Replica
 from language_model.parameter_server.roles import Roles
@@ -149,11 +151,16 @@ def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     sink = Losses()
     take_steps = parameter_server_loop.fit if layout.is_served else fit
-    metrics = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
+    blocks = text.cumsum(1) // 7 % 64 + 32
+    metrics = take_steps(learner, layout, blocks, group, Reporter(sink))
     # A sample of the weights keeps the line short.
     weights = flat.weights_of(learner.model)
+    batch = Examples(blocks, layout.context).batch(torch.arange(64), group.device)
+    with torch.no_grad():
+        loss = loss_of(learner.model(batch.tokens), batch.targets).item()
     return {
         "losses": sink.losses,
+        "loss": loss,
         "metrics": metrics,
         "bytes": weights.nbytes,
         "weights": weights[::97].tolist(),
