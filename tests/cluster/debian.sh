@@ -46,7 +46,7 @@ debian_up() { # debian_up [--no-node]
         cgroup_make "$NAME"
         # By default, a whole cluster gets as much of the processors as a single session of processes outside
         # it. Beside two runs of all tests, a training of 65 s then took up to 545 s.
-        [ ! -d "$CGROUPS/cpu" ] || echo 4096 >"$CGROUPS/cpu/$NAME/cpu.shares"
+        [ ! -d "$CGROUPS/cpu" ] || echo 2048 >"$CGROUPS/cpu/$NAME/cpu.shares"
         make_network
         make_pki
         make_config
