@@ -9,7 +9,7 @@ from tests.support.web_site import Visit, visit
 __all__ = ["serve", "visit"]
 
 
-async def test_a_page_whose_session_has_ended_leads_to_the_login_and_back(visit: Visit) -> None:
+async def test_a_page_whose_session_has_ended_leads_to_the_login(visit: Visit) -> None:
     site = await visit(auth={"loopback": "token"})
     async with chromium() as browser:
         page = await new_page(browser, site.dashboard.url)

@@ -46,7 +46,7 @@ CASES = (
     Case("pytorch", 2, processes=2),
     Case("pytorch-elastic", 3, {"MIN_INSTANCES": "3"}),  # otherwise, two begin if the third is late
     Case("tensorflow-workers", 2),
-    Case("tensorflow-parameter-server", 2, {"EPOCHS": "2"}, others=1),  # 0.5 s each step on a busy machine
+    Case("tensorflow-parameter-server", 2, {"EPOCHS": "2"}, others=1),  # two passes are enough
     Case("jax", 3),
     Case("horovod", 2, {"EPOCHS": "5"}),
     Case("mpi", 2, processes=2),
