@@ -85,6 +85,7 @@ def test_every_acknowledged_job_survives_a_kill_and_keeps_its_place(server: Serv
     with server.start("--capacity", "1") as client:
         running = submit(client, FOREVER)
         waiting = [submit(client) for _ in range(20)]
+        reaches(client, running, pb.running)
     server.end(signal.SIGKILL)
     with server.start("--capacity", "1") as client:
         assert [client.status(job).positionInQueue for job in waiting] == list(range(20))
