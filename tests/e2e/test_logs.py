@@ -63,11 +63,11 @@ def test_a_follower_loses_no_line_and_gets_none_twice_when_the_service_is_killed
 
         following = threading.Thread(target=follow)
         following.start()
-        assert has_begun.wait(30)
+        assert has_begun.wait(PATIENCE)
         for _ in range(2):
             assert server.end(signal.SIGKILL) == -signal.SIGKILL
             server.start().close()
-        following.join(60)
+        following.join(PATIENCE)
         assert followed == EXPECTED
         assert client.wait(job).status == pb.succeed
 

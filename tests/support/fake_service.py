@@ -324,7 +324,7 @@ class ServerInThread:
         self.do(self.server.close())
         left = self.do(self._others())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=PATIENCE)
         self._loop.close()
         assert not left, f"calls are still open at the server: {left}"
 
@@ -335,5 +335,5 @@ class ServerInThread:
 
     async def _others(self) -> set[asyncio.Task[Any]]:
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        _, pending = await asyncio.wait(others, timeout=5) if others else ((), set())
+        _, pending = await asyncio.wait(others, timeout=PATIENCE) if others else ((), set())
         return pending

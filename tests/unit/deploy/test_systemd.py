@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from training_service.settings.loading import load
 from training_service.settings.protection import is_open
 
@@ -71,7 +72,7 @@ def test_systemd_understands_the_unit(tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / UNIT.name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     about_it = [line for line in done.stderr.splitlines() if UNIT.name in line]
     assert about_it == []

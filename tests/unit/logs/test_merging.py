@@ -12,6 +12,7 @@ from job_tracker.logs.merging import merged
 from job_tracker.logs.records import TIME, records_of, text_of
 from job_tracker.logs.writing import time_at
 from tests.support.logs import pieces_of, record, records, time
+from tests.support.patience import PATIENCE
 
 Logs = dict[int, AsyncGenerator[bytes, None]]
 
@@ -57,7 +58,7 @@ async def silent(until: asyncio.Event) -> AsyncGenerator[bytes, None]:
 async def test_a_silent_rank_delays_the_others_by_at_most_the_window() -> None:
     spoken = asyncio.Event()
     logs = {0: pieces_of([records("a"), records("b", first=1), records("c", first=2)]), 1: silent(spoken)}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         merging = merged(logs, window=0.2)
         started = asyncio.get_running_loop().time()
         assert [text_of((await anext(merging))[1]) for _ in "abc"] == ["a\n", "b\n", "c\n"]
@@ -79,7 +80,7 @@ async def test_a_clock_that_is_ahead_does_not_extend_the_wait() -> None:
     tomorrow = time_at(4 * 10**18)
     logs = {0: pieces_of([tomorrow + b" F a\n"]), 1: silent(asyncio.Event())}
     merging = merged(logs, window=0.1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert (await anext(merging))[0] == 0
     await merging.aclose()
 

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+from tests.support.patience import PATIENCE
+
 SOURCE = Path(__file__).parents[3] / "scripts" / "for-demos.sh"
 
 
@@ -18,7 +20,7 @@ def found_in(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
         echo "found $address"
     """
     return subprocess.run(
-        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 

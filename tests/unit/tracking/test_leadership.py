@@ -12,6 +12,7 @@ from job_tracker.common.broadcast import Broadcast
 from job_tracker.domain.errors import LeadershipLost, StoreUnavailable
 from job_tracker.store.lease import LeaseStore, Term
 from job_tracker.tracking.leadership import Leadership, Tenure
+from tests.support.patience import PATIENCE
 
 SHORT = timedelta(milliseconds=200)
 LONG = timedelta(minutes=1)
@@ -91,7 +92,7 @@ class Replica:
             self._changed.notify_all()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5), self._changed:
+        async with asyncio.timeout(PATIENCE), self._changed:
             await self._changed.wait_for(condition)
 
     async def leads(self) -> Tenure:
