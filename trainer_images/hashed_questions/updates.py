@@ -96,7 +96,7 @@ class Weights:
         self._anchor = self.values.copy()
 
     def set_whole(self, pushes: list[Push], examples: int) -> None:
-        """Set the mean gradient of all examples at the beginning of the epoch."""
+        """Keep the mean gradient of all examples, computed with the weights at the beginning of the epoch."""
         self._whole = self._mean(pushes, examples)
 
     def apply(self, pushes: list[Push], examples: int) -> None:

@@ -22,7 +22,7 @@ from trainer_kit.errors import ParameterError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
-from trainer_kit.sampling import EpochSampler
+from trainer_kit.sampling import EpochSampler, steps_of_epoch
 from trainer_kit.staging import staged
 
 from image_classification import data, runs
@@ -174,7 +174,7 @@ def fit(
     learner: Learner, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[dict[str, float]]:
     """Train `learner` in place. Resume from a checkpoint if there is one. Return each epoch's metrics."""
-    steps = runs.steps_of(images, parameters.batch_size, group)
+    steps = steps_of_epoch(len(images), "images", parameters.batch_size, group)
     replica = group.wrap(learner.encoder)
     optimizer = torch.optim.SGD(
         learner.encoder.parameters(),
@@ -199,7 +199,8 @@ def fit(
                 optimizer.step()
                 learner.follow()
                 place.take(parameters.batch_size)
-                left = len(place) // parameters.batch_size  # a group of another size may have begun the epoch
+                # `steps` does not tell what is left: a group of another size may have begun this epoch.
+                left = len(place) // parameters.batch_size
                 run.step(save=not left)
                 reporter.report(
                     step=run.steps,

@@ -4,25 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from trainer_kit.errors import DataError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 
-from image_classification.data import Dataset, Images
+from image_classification.data import Dataset
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-
-def steps_of(images: Images, batch_size: int, group: Group) -> int:
-    """Return the steps of an epoch with `batch_size` images of each process. Raises DataError for 0 steps."""
-    steps = len(images) // (batch_size * group.size)
-    if not steps:
-        raise DataError(
-            f"{len(images)} images do not fill one step of {group.size} x BATCH_SIZE {batch_size}: lower "
-            f"BATCH_SIZE to at most {len(images) // group.size}"
-        )
-    return steps
 
 
 def description(

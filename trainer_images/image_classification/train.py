@@ -17,7 +17,7 @@ from trainer_kit.errors import ParameterError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
-from trainer_kit.sampling import EpochSampler
+from trainer_kit.sampling import EpochSampler, steps_of_epoch
 from trainer_kit.staging import staged
 
 from image_classification import data, runs
@@ -115,7 +115,7 @@ def fit(
     model: nn.Module, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[Scores]:
     """Train `model` in place. Resume from a checkpoint if there is one. Return the scores of each epoch."""
-    steps = runs.steps_of(images, parameters.batch_size, group)
+    steps = steps_of_epoch(len(images), "images", parameters.batch_size, group)
     replica = group.wrap(model)
     optimizer = torch.optim.SGD(
         model.parameters(),

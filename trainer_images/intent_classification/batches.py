@@ -6,9 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from trainer_kit.errors import DataError
 from trainer_kit.group import Group
-from trainer_kit.sampling import EpochSampler
+from trainer_kit.sampling import EpochSampler, steps_of_epoch
 
 from intent_classification.model import pack
 
@@ -60,13 +59,7 @@ class TrainingBatches:
     """
 
     def __init__(self, examples: Sequence[Encoded], batch_size: int, group: Group, seed: int) -> None:
-        step_size = group.size * batch_size
-        if len(examples) < step_size:
-            raise DataError(
-                f"{len(examples)} examples to train on do not fill one step of {group.size} x "
-                f"BATCH_SIZE {batch_size}: lower BATCH_SIZE to at most {len(examples) // group.size}"
-            )
-        self.steps = len(examples) // step_size
+        self.steps = steps_of_epoch(len(examples), "training examples", batch_size, group)
         """The number of steps in an epoch."""
         self._batch_size = batch_size
         self.place = EpochSampler(len(examples), group, seed)
@@ -76,8 +69,8 @@ class TrainingBatches:
             sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
-            # Use a separate generator, because a loader draws a number at its start, and a restart must not
-            # change the global generator.
+            # A loader draws a number each time that its iteration begins. A resumed training begins one more
+            # iteration. With a generator of its own, the loader does not change the global generator.
             generator=torch.Generator(),
         )
 

@@ -65,7 +65,7 @@ class Learner:
             self.local_weights.changed()
 
     def flush(self) -> None:
-        """Take the remaining steps of an asynchronous layout, and average local weights.
+        """Average local weights. In an asynchronous layout, first take the steps of all batches in flight.
 
         Every process must call this after the same batch.
         """

@@ -35,7 +35,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return round(sum(self.sent.values()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count an operation.
+        """Run an operation, and count what it sends.
 
         An operation on DTensors is passed on uncounted: PyTorch repeats it with their local tensors.
         """

@@ -26,7 +26,7 @@ def train(group: Group) -> None:
     model = torch.nn.Linear(TERMS, int(y.max()) + 1)
     grouped = group.wrap(model)  # DistributedDataParallel averages the gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    place = EpochSampler(len(y), group, SEED)  # the share of this process, for any group size
+    place = EpochSampler(len(y), group, SEED)  # the examples of this process, in a group of any size
     own = torch.Generator()
     batches = DataLoader(TensorDataset(x, y), BATCH_SIZE, sampler=place, drop_last=True, generator=own)
     with reporting(group) as reporter, checkpoints.kept(group, model, optimizer, place=place) as run:

@@ -44,14 +44,15 @@ def load_sparse(
 
 
 def labels(uri: str) -> list[str]:
-    """Return the ids of the classes in the folder `uri`, in their order."""
+    """Return the ids of the classes in the order of `uri`/labels.csv. The first is class 0."""
     return [label_id for label_id, _ in _rows(f"{uri}/labels.csv")]
 
 
 def numbers_of(text: str, count: int = TERMS) -> list[int]:
     """Return the numbers of the terms of `text`, all below `count`.
 
-    The terms are its words and its pairs of adjacent words. `^` forms a pair with the first word.
+    The terms are its words and its pairs of adjacent words. A punctuation mark counts as a word. The first
+    word also forms a pair with `^`, which stands for the beginning of the text.
     """
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
@@ -59,7 +60,7 @@ def numbers_of(text: str, count: int = TERMS) -> list[int]:
 
 
 def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the numbers of the examples for each step and process, of shape (steps, size, batch_size).
+    """Return the indices of the examples for each step and process, of shape (steps, size, batch_size).
 
     All processes get the same result. The examples of an incomplete last step are dropped, different ones in
     every epoch.

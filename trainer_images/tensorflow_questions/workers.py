@@ -18,7 +18,7 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train() -> None:
-    """Train as a worker. The chief, rank 0, prints and saves."""
+    """Train as a worker. The chief, rank 0, prints, and publishes the model."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()  # reads TF_CONFIG, and waits for the others
     size, rank = strategy.num_replicas_in_sync, strategy.cluster_resolver.task_id or 0
     job = Job.from_environment()

@@ -6,7 +6,25 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
+from trainer_kit.errors import DataError
 from trainer_kit.group import Group
+
+
+def steps_of_epoch(count: int, what: str, batch_size: int, group: Group) -> int:
+    """Return the number of steps in which a group takes `count` examples once.
+
+    Each process takes `batch_size` examples in a step. `what` names the examples in the message. Raises
+    DataError if they do not fill one step.
+    """
+    of_step = group.size * batch_size
+    if count < of_step:
+        largest = count // group.size
+        raise DataError(
+            f"{count} {what} do not fill one step: {group.size} processes x BATCH_SIZE {batch_size} = "
+            f"{of_step}; "
+            + (f"lower BATCH_SIZE to at most {largest}" if largest else f"use at most {count} processes")
+        )
+    return count // of_step
 
 
 class EpochSampler(Sampler[int]):

@@ -152,12 +152,15 @@ class SchedulingSettings(Config):
             raise ValueError(f"scheduling.queues.{error}") from error
 
     def _check_delegated(self, followed: Collection[str]) -> None:
-        without = f"not allowed with scheduling.delegate = {self.delegate}, which decides when jobs start"
+        by = self.delegate
+        without = f"not allowed with scheduling.delegate = {by}, since {by} decides when jobs start"
         for name in _OF_PLANNER:
             if name in self.model_fields_set:
-                raise ValueError(f"scheduling.{name}: {without}; remove it, and set limits there")
+                raise ValueError(
+                    f"scheduling.{name}: {without}; remove scheduling.{name}, and set limits in {by}"
+                )
         if followed:
             raise ValueError(
-                f"scheduling.delegate: {self.delegate} is not allowed with the flavors "
-                f"{', '.join(followed)} of the backend, since it chooses the machines; remove one of the two"
+                f"scheduling.delegate: {by} is not allowed with the flavors {', '.join(followed)} of the "
+                f"backend, since {by} chooses the machines; remove scheduling.delegate or these flavors"
             )

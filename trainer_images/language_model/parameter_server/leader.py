@@ -59,7 +59,7 @@ class Leader:
         self._ordered = dict(history.last)
         """The number of the last ordered gradient of each worker."""
         self._have: dict[Order, set[int]] = {}
-        """The shards whose servers have a gradient that is not ordered yet."""
+        """For each gradient that is not ordered yet, the shards whose servers have it."""
         self._states: dict[int, Tensor] | None = None
         """The states of other shards, while they are gathered."""
         self.traffic: dict[int, tuple[int, int]] = {}

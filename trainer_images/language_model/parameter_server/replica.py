@@ -200,7 +200,8 @@ class Replica:
 
     def _receive_gradient(self, order: Order, tensor: Tensor | None) -> None:
         worker, number = order
-        if number <= self._history.last[worker]:  # a repeat: the worker has lost the shard's server
+        if number <= self._history.last[worker]:
+            # Sent again: the former server of this shard is gone, and the worker repeats its gradient.
             answer = self._answers.get(worker)
             if answer is not None and answer.numbers[0] == number:
                 self._post.send(worker, answer)

@@ -44,7 +44,10 @@ class Advice:
 
     @property
     def shown(self) -> list[Choice]:
-        """The best choices on the chosen number of devices, the best one first, and the runner-up."""
+        """The best choices on the chosen number of devices, the best one first.
+
+        If the runner-up is not among them, it follows.
+        """
         first = list(self.decision.at_best[:_SHOWN])
         other = reasons.runner_up(self.decision)
         return first if other is None or other in first else [*first, other]
