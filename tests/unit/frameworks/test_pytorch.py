@@ -49,4 +49,5 @@ def test_an_elastic_group_meets_at_the_rendezvous_of_the_master() -> None:
     assert last["PET_RDZV_CONF"].startswith("is_host=false,")
     assert last["PET_LOCAL_ADDR"] == "h2"
     assert last["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert last["TORCH_ELASTIC_WORKER_IDENTICAL"] == "1"
     assert FRAMEWORKS["pytorch"].command(elastic, ("python", "t.py"))[0] == "torchrun"
