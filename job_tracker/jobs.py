@@ -213,7 +213,8 @@ class Jobs:
         """Return a page of the waiting jobs that the caller may see, ordered by queue and place.
 
         Without a project in `where`, these are jobs of all projects in which the caller has a role. Raises
-        UnknownProject if no jobs are found and the project does not exist.
+        UnknownProject if no jobs are found and the project does not exist, and UnknownReference for a queue
+        that the caller may not use.
 
         `history` is a period of time that ends now. If it is not 0, the page also has the capacity that was
         used in this period: by each of the first MOST_DRAWN queues of the page, and by each of the first

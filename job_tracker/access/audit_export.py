@@ -118,7 +118,7 @@ def line_of(event: AuditEvent) -> bytes:
 
 
 def _last_id(file: BinaryIO) -> int:
-    """Return the id in the last line; 0 if the last line is missing or is not an event of this export."""
+    """Return the id in the last line; 0 if there is no last line, or if it has no id."""
     _, end = _end_of(file)
     try:
         return int(json.loads(end.splitlines()[-1])["id"])

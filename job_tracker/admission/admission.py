@@ -249,8 +249,8 @@ class Admission:
     ) -> tuple[GroupSpec, InstanceOptions]:
         """Return the resolved group, with placeholders still in its commands, and its checked options."""
         # Groups are cached: the result depends on few parameters, and is the same for most jobs of an
-        # algorithm. Groups with options of the request are not cached, since such options may be large and
-        # differ with each request.
+        # algorithm. Groups with options of the request or an uploaded program are not cached, since these may
+        # be large and differ with each request.
         is_known_kind = not (request.pod_options or request.program)
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
         key = (entry, *asked)

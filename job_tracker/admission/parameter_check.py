@@ -53,8 +53,8 @@ class ParameterCheck:
 
         Raises InvalidField if the program refuses the parameters; the message is the last line of its stderr.
 
-        Raises LimitExceeded if the check gets no turn within half of its time. In this case, the parameters
-        are not accepted, since the program has not checked them.
+        Parameters are accepted unchecked if the program fails or is too slow. Raises LimitExceeded if the
+        check gets no turn within half of its time.
         """
         if spec.program is not None:
             return

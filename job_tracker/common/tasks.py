@@ -121,7 +121,7 @@ class SharedWork(Generic[Key, Result]):
     async def wait(self) -> None:
         """Wait for all tasks that are under way. If one fails, raise its error at once.
 
-        Unlike `do`, a cancelled call of this method cancels the tasks.
+        If the call is cancelled, the tasks are cancelled, too. A cancelled `do` leaves its task alone.
         """
         await asyncio.gather(*self._running.values())
 

@@ -38,7 +38,7 @@ async def storage_health(root: str) -> StorageHealth:
         filesystem, path = fsspec.core.url_to_fs(root)
         filesystem.invalidate_cache()
         if not isinstance(filesystem, LocalFileSystem):
-            filesystem.exists(path)  # a bucket without files has no folders
+            filesystem.exists(path)  # raises if there is no answer; an empty bucket has no path
             return StorageHealth(place=root, seconds=time.monotonic() - began)
         if not filesystem.isdir(path):
             return StorageHealth(

@@ -46,7 +46,7 @@ class Place:
         """Return the place `name` below this one. Raises Suspicious for a name that could lead elsewhere."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
-            raise Suspicious(errno.EINVAL, "is not a relative name without ..", name)
+            raise Suspicious(errno.EINVAL, "is not a relative name, or contains ..", name)
         return Place(self.root, (*self.parts, *parts))
 
     @property

@@ -62,7 +62,7 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Every instance has the same number of processes, so each agent can compute their ranks. Otherwise the
-        # agents exchange these numbers, and all fail after 60 s if one is silent at this moment.
+        # Every instance has the same number of processes, so each agent can compute their ranks. Otherwise
+        # the agents exchange these numbers, and all fail after 60 s if one is silent at this moment.
         "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
     }

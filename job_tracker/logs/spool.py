@@ -229,7 +229,7 @@ class FolderSpool:
                     writer.write(piece)
             except BackendUnavailable as error:
                 failure = error
-            finally:  # after a cancellation, too, since the log may never be read again
+            finally:  # after a cancellation, too: perhaps the engine soon has no log
                 writer.close()
                 _replace(path, aside, before)
         finally:

@@ -61,7 +61,7 @@ class ReportReader:
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_COUNT:
                 self._counts[name] = value
             elif value is not None:
-                self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
+                self._refuse(f"{name}: {value!r:.40} is not a whole number from 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
         """Add the value of a metric.
@@ -160,7 +160,8 @@ def _first_nonfinite(
 ) -> tuple[Nonfinite, ...]:
     """Return `known`, with the first non-finite value of each further metric in the report.
 
-    Beyond MOST_METRICS values, only one more is added: a forbidden value, if there is none yet.
+    Beyond MOST_METRICS values, only one more is added: the first of a metric that `forbids` names, unless one
+    of these is known already.
     """
     names = {each.metric for each in known}
     for point in report.points:

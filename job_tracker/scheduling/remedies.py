@@ -188,7 +188,10 @@ def _smallest(
 
 
 def _nearest(good: int, bad: int, works: Callable[[int], bool]) -> int:
-    """Return the number nearest to `bad` that works, or one near it. `good` works, `bad` does not."""
+    """Return the number nearest to `bad` that works, or after _FINER halvings, the nearest that was tried.
+
+    `good` works, `bad` does not.
+    """
     for _ in range(_FINER):
         if abs(good - bad) <= 1:
             break

@@ -209,9 +209,9 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """Store the claim of the waiting job for which an attempt was stopped.
+        """Store the claim of a waiting job, if this step ends an attempt that was stopped for that job.
 
-        Call this before the end of the attempt is written.
+        `before` and `after` are the stopped job. Call this before the end of its attempt is written.
         """
         stop = before.ending.preemption if before.ending is not None else None
         if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:

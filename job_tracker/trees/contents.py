@@ -53,7 +53,7 @@ class TreeContents:
             raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
 
     def _pieces(self, file: File) -> Iterator[bytes]:
-        """Yield the content, but at most one byte more than the size of the file."""
+        """Yield the stored content, but at most one byte more than `file.size`: the hash is then wrong."""
         try:
             content = open_regular(file.sha256, self.blobs)
         except (FileNotFoundError, Suspicious) as error:

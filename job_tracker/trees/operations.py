@@ -79,8 +79,8 @@ class Programs:
         """`refusal` is the reason why the service runs no uploaded programs.
 
         Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. For each waiting upload, FairTurns.wanted names a caller that has to give up a turn:
-        the oldest upload of this caller ends once it has lasted `share_seconds`. `note` gets an event for
+        `most_seconds`. While uploads wait, FairTurns.wanted names the callers that have to give up a turn.
+        The oldest upload of such a caller ends once it has lasted `share_seconds`. `note` gets an event for
         each denial.
         """
         self._store = store

@@ -178,7 +178,10 @@ class Upload:
         return there.st_ino == os.fstat(file).st_ino
 
     def _copy_beginning(self, sha256: str, file: int, size: int) -> None:
-        """Copy the first `size` bytes that another upload has written; this upload continues after them."""
+        """Copy at most the first `size` bytes that another upload has written, and go back to the beginning.
+
+        The caller hashes them, and continues after them.
+        """
         with suppress(FileNotFoundError, Suspicious), open_regular(sha256, self._incoming) as other:
             _write(file, other.read(size))
         os.lseek(file, 0, os.SEEK_SET)

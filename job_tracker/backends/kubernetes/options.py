@@ -205,7 +205,7 @@ def _overlay_problem(after: Mapping[str, Any]) -> str | None:
     if unknown := metadata.keys() - {"labels", "annotations"}:
         return f"metadata.{min(unknown)}: unknown key; only labels and annotations are allowed"
     for kind in ("labels", "annotations"):
-        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails unless it is an object
+        for key in metadata.get(kind, {}).keys():  # noqa: SIM118  # fails unless the value is an object
             if is_key_of_service(str(key)):
                 return f"metadata.{kind}.{key}: the service sets this key; remove it"
     for name in ("restartPolicy", "hostname", "subdomain"):

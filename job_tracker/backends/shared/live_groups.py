@@ -76,7 +76,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             return
         if group.timer is not None:
             group.timer.cancel()
-        self.touched.publish(ref, None)  # wakes the calls of `wait`, which no later change may wake
+        self.touched.publish(ref, None)  # wakes the calls of `wait`: perhaps no other change comes
 
     async def wait(self, group: AGroup, condition: Callable[[AGroup], bool], within: float | None) -> bool:
         """Wait until the condition holds, and return True; return False if it does not hold after `within`

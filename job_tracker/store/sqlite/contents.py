@@ -46,7 +46,10 @@ class OpenContents:
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content, with the kind of loss. Raises OSError if this is unknown."""
+        """Return the files that lack content, with the kind of loss.
+
+        Nothing is found while SQLite's index is missing or changes. Raises OSError if a file cannot be read.
+        """
         # The index is read before the files: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
