@@ -100,7 +100,8 @@ class RetrySettings(Config):
         ge=1,
         le=MAX_ATTEMPTS,
         description="Largest number of attempts of a job, including the first. Preempted, evicted and "
-        "resized attempts, and up to 20 attempts that end with `place_taken`, do not count.",
+        "resized attempts, and up to 20 attempts whose place on a node was taken (`place_taken`), do not "
+        "count.",
     )
     backoff: LongDuration = Field(
         default=_RETRY.backoff,
@@ -125,7 +126,7 @@ class RetrySettings(Config):
 
 
 class DeadlineSettings(Config):
-    """Default deadlines of jobs. A request can replace each value for its job; 0 there means no deadline."""
+    """Default deadlines of jobs. A request can replace them for its job. There, 0 means no deadline."""
 
     queue: LongDuration | None = Field(
         default=None,

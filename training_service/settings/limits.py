@@ -16,13 +16,13 @@ _CHANGES: Final = (
 
 
 def _rate(default: float, calls: str) -> float:
-    description = f"For each caller, the largest number per second, on average, of {calls}. 0: no limit."
+    description = f"For each caller, how many {calls} may come in a second, on average. 0: no limit."
     value: float = Field(default=default, ge=0, le=_FAST, description=description)
     return value
 
 
 def _burst(default: int, calls: str) -> int:
-    description = f"For each caller, the largest number at once, after a pause, of {calls}."
+    description = f"For each caller, how many {calls} may come at once after a pause."
     value: int = Field(default=default, ge=1, le=100 * _FAST, description=description)
     return value
 

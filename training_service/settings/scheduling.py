@@ -38,8 +38,8 @@ class SchedulingSettings(Config):
         default=10,
         ge=1,
         le=10_000,
-        description="Number of launched jobs of each queue that may wait in the queue of `delegate`. Further "
-        "jobs wait in this service until one of these jobs starts.",
+        description="For each queue of this service, the number of jobs that may wait in the queue of "
+        "`delegate`. Further jobs wait in this service until one of these jobs starts.",
     )
     capacity: int = Field(
         default=8,
@@ -84,7 +84,8 @@ class SchedulingSettings(Config):
         le=1_000_000,
         description="Number of jobs that may start before the first waiting job while no start can be "
         "promised to it, for example because a running job has an unknown duration. The limit also applies "
-        "to a job whose promised start was moved later, for jobs of the same queue. 0: none.",
+        "to jobs of the same queue that may start before a job whose promised start was moved later. 0: no "
+        "job may start before.",
     )
     usage_half_life: Duration = Field(
         default=HALF_LIFE,

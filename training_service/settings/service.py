@@ -149,9 +149,9 @@ class LogSettings(Config):
         default=100 << 20,
         ge=SMALLEST_LOG,
         le=1 << 40,
-        description="Largest stored log of one rank in one attempt, in bytes, with the time of each line. If "
-        "a log is larger, its first records, up to a quarter of this size, and its newest records are kept. "
-        "A line between them has the number of missing bytes.",
+        description="Largest stored log of one rank in one attempt, in bytes. The times of the lines count. "
+        "If a log is larger, its first records, up to a quarter of this size, and its newest records are "
+        "kept. A line between them has the number of missing bytes.",
     )
 
 

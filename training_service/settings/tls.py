@@ -28,7 +28,7 @@ class TlsSettings(Config):
     )
     client_certificates: Literal["none", "optional", "required"] = Field(
         default="none",
-        description="Whether a client may identify itself by a certificate. `none`: no client. `required`: "
+        description="Whether clients identify themselves by certificates. `none`: they do not. `required`: "
         "each client of `server.address` must. `optional`: clients with certificates use "
         "`certificate_address`, others use `server.address`.",
     )

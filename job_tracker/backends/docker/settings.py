@@ -65,7 +65,7 @@ class DockerSettings(ProgramImages):
         ge=timedelta(hours=1),
         le=timedelta(days=365),
         description="Time for which the engine keeps the files of an uploaded program after their last use. "
-        "The files are in an image that is based on the image in which the program runs.",
+        "The files are in an image of their own, on top of the image that the program asks for.",
     )
     max_programs: int = Field(
         default=50,

@@ -158,7 +158,8 @@ class KubernetesRecipe(PodOptions):
     )
     pod_template: dict[str, Any] = Field(
         default={},
-        description="Patch of the finished pod (a strategic merge patch), for fields that no option sets.",
+        description="Patch (a strategic merge patch) that is applied to each pod last, for fields that no "
+        "option sets.",
     )
 
     @model_validator(mode="after")

@@ -116,7 +116,7 @@ class KubernetesSettings(ProgramImages):
         default={},
         max_length=100,
         description="Kinds of nodes by name. A node belongs to the first flavor whose labels it has. If a "
-        "flavor is not in `scheduling.flavors`, its capacity follows its nodes.",
+        "flavor is not in `scheduling.flavors`, its capacity is that of its nodes, and changes with them.",
     )
     gang: GangScheduler = Field(
         default=GangScheduler(),
