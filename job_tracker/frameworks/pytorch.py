@@ -63,6 +63,7 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Every instance has the same number of processes, so each agent can compute their ranks. Otherwise
-        # the agents exchange these numbers, and all fail after 60 s if one is silent at this moment.
+        # the agents exchange these numbers, and all fail after 60 s if one is silent at this moment. They
+        # still fail if the agent that gets rank 0 is silent: the others wait for its address.
         "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
     }

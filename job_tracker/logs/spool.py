@@ -229,7 +229,7 @@ class FolderSpool:
                     writer.write(piece)
             except BackendUnavailable as error:
                 failure = error
-            finally:  # after a cancellation, too: perhaps the engine soon has no log
+            finally:  # after a cancellation, too: the engine may have no log later
                 writer.close()
                 _replace(path, aside, before)
         finally:

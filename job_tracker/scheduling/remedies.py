@@ -188,7 +188,7 @@ def _smallest(
 
 
 def _nearest(good: int, bad: int, works: Callable[[int], bool]) -> int:
-    """Return the number nearest to `bad` that works, or after _FINER halvings, the nearest that was tried.
+    """Return the number nearest to `bad` that works, or the nearest found in _FINER halvings.
 
     `good` works, `bad` does not.
     """
