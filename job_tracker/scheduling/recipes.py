@@ -163,33 +163,33 @@ class QueueRecipe(Config):
     quotas: dict[PoolName, QuotaRecipe] = Field(
         default={},
         max_length=_MOST_ENTRIES,
-        description="Quotas by flavor. If a resource has no quota here, only the quotas of the parents and "
-        "the capacity limit it.",
+        description="Quotas by flavor. A resource without a quota here is limited only by the quotas of the "
+        "parents and by the capacity.",
     )
     max_running: int | None = Field(
         default=None,
         ge=0,
         le=MOST_OF_A_QUEUE,
         description="Number of jobs of the queue, and of the queues below it, that may run at the same time. "
-        "0: no job starts.",
+        "Unset: no limit. 0: no job starts.",
     )
     max_queued: int | None = Field(
         default=None,
         ge=0,
         le=MOST_OF_A_QUEUE,
         description="Number of jobs that may wait in the queue. Further jobs are refused with "
-        "RESOURCE_EXHAUSTED. 0: all jobs are refused.",
+        "RESOURCE_EXHAUSTED. Unset: no limit. 0: all jobs are refused.",
     )
     max_priority: str | None = Field(
         default=None,
         max_length=64,
         description="Highest class of `scheduling.priorities` that jobs may have in this queue and in the "
-        "queues below it.",
+        "queues below it. Unset: any class.",
     )
     preemption: PreemptionRecipe = Field(
         default=PreemptionRecipe(),
-        description="When jobs of the queue are stopped for other jobs, or so that they continue with "
-        "another number of instances.",
+        description="Rules for stopping jobs of the queue, either to make room for other jobs, or to change "
+        "their own number of instances.",
     )
     projects: tuple[Annotated[str, AfterValidator(_project)], ...] = Field(
         default=(),

@@ -138,11 +138,11 @@ class DeadlineSettings(Config):
         description="Time from the launch of an attempt until its master is running. 0: no deadline.",
     )
     run: LongDuration | None = Field(
-        default=None, description="Running time of an attempt. Unset or 0: no deadline."
+        default=None, description="Longest running time of an attempt. Unset or 0: no deadline."
     )
     progress: LongDuration | None = Field(
         default=None,
         description="Time in which a running attempt has to make progress. Unset or 0: the service learns it "
-        "from the steps that processes report by calls. Attempts without such reports then have no such "
+        "from the steps that processes report in calls of the service. Other attempts then have no such "
         "deadline.",
     )

@@ -45,7 +45,7 @@ class SchedulingSettings(Config):
         default=8,
         ge=1,
         le=1_000_000,
-        description="Number of instances (pods, containers or process groups) that may run at the same time. "
+        description="Number of instances (pods, containers or sessions of processes) that may run at once. "
         "Not allowed with `flavors` or `kubernetes.flavors`.",
     )
     flavors: dict[PoolName, Capacity] = Field(

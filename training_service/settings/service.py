@@ -45,8 +45,8 @@ class ServerSettings(Config):
     cancelled_as_failure: bool = Field(
         default=False,
         description="Report cancelled jobs as `failure` in GetTrainingStatus, for old clients that do not "
-        "know status 5. Clients that send the metadata `x-knows-cancelled`, as trainctl does, still get "
-        "`cancelled`.",
+        "know the status `cancelled` (5). Clients that send the metadata `x-knows-cancelled`, as trainctl "
+        "does, still get `cancelled`.",
     )
 
 
@@ -126,8 +126,9 @@ class ReportSettings(Config):
     address: Address | None = Field(
         default=None,
         description="Address at which training processes reach this service, HOST:PORT. Unset: with backend "
-        "`process`, ranks use the listening address. With backend `docker`, they use `host.docker.internal` "
-        "if the service listens on all addresses. All other ranks report by printed lines.",
+        "`process`, ranks use `server.address`. With backend `docker`, they use `host.docker.internal` if "
+        "the service listens on all addresses. All other ranks cannot call it. They print their reports, "
+        "which the service reads from the logs.",
     )
     listen: Address | None = Field(
         default=None,

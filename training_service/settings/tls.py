@@ -11,7 +11,7 @@ from training_service.settings.addresses import Address
 
 
 class TlsSettings(Config):
-    """TLS of all the service's ports except `server.health_address`.
+    """TLS of all ports except `server.health_address` and, with `metrics.tls = false`, the metrics.
 
     The files are read again when they have changed, without a restart.
     """
@@ -35,12 +35,12 @@ class TlsSettings(Config):
     client_ca: Path | None = Field(
         default=None,
         description="PEM file with the authorities of client certificates. Any certificate of these "
-        "authorities is accepted.",
+        "authorities is accepted. Required unless `client_certificates` is `none`.",
     )
     certificate_address: Address | None = Field(
         default=None,
-        description="Second listening address, HOST:PORT, which requires client certificates. Only allowed "
-        'with `client_certificates = "optional"`.',
+        description="Second listening address, HOST:PORT, which requires client certificates. Unset: none. "
+        'Only allowed with `client_certificates = "optional"`.',
     )
     warn_before: Duration = Field(
         default=timedelta(days=14),
