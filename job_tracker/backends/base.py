@@ -86,6 +86,13 @@ class Observation:
             self, ranks=tuple(_lost(rank) if rank.status.rank in lost else rank for rank in self.ranks)
         )
 
+    def without_late(self, most: int) -> "Observation":
+        """Return the observation in which failed ranks count as lost, if there are at most `most` of them."""
+        failed = [rank for rank in self.ranks if rank.diagnosis]
+        if len(failed) > most:
+            return self
+        return replace(self, ranks=tuple(_lost(rank) if rank.diagnosis else rank for rank in self.ranks))
+
     @property
     def first_failure(self) -> Diagnosis | None:
         """The diagnosis of the rank that failed first; None if no rank has failed.

@@ -66,7 +66,7 @@ def next_step(
     worker of an elastic group may be restarted alone.
     """
     if seen is not None:
-        seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=job.ending is not None)
+        seen = without_lost(job, seen, is_over=job.ending is not None)
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
         if seen is not None and (own := ended_by_itself(current, seen, now)) is not None:
@@ -130,6 +130,19 @@ def next_step(
         why = _queued_too_long(current) if current.is_gated else _deadline_exceeded(current)
         return Save(current.failed(why, now))
     return Rest() if current == job else Save(current)
+
+
+def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
+    """Return the observation in which the ranks that the job's group may lose do not count as failed.
+
+    An elastic group may lose workers once its master has succeeded, as long as `min_instances` have not
+    failed: the training is complete, so a worker that starts too late finds no group, and fails. For
+    `is_over`, see Observation.without_lost.
+    """
+    group = job.spec.group
+    if group.elastic is not None and seen.master.status.phase is Phase.SUCCEEDED:
+        return seen.without_late(len(seen.ranks) - group.elastic.min_instances)
+    return seen.without_lost(group.max_lost, job.ranks, is_over=is_over)
 
 
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:

@@ -47,7 +47,16 @@ from job_tracker.store.queue import QueueView
 from job_tracker.store.scheduling import SchedulingStore
 from job_tracker.tracking.admitting import Admitting, Planner
 from job_tracker.tracking.cleaning import Cleaner
-from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, ended_by_itself, next_step
+from job_tracker.tracking.decisions import (
+    Launch,
+    Rest,
+    Save,
+    Stop,
+    divergence,
+    ended_by_itself,
+    next_step,
+    without_lost,
+)
 from job_tracker.tracking.inspecting import inspect_by
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.options import TrackerOptions as TrackerOptions
@@ -391,7 +400,7 @@ class Tracker:
         """Write the end of the job, or of its attempt, after the stop of the group."""
         seen = self._stops.outcome(job.group)
         if seen is not None:
-            seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=True)
+            seen = without_lost(job, seen, is_over=True)
             job = job.observed(seen.statuses, seen.program)
             if (own := ended_by_itself(job, seen, self._clock())) is not None:
                 return await self._save(job, own)

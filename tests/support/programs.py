@@ -69,6 +69,26 @@ def output(rank: int, size: int) -> dict[str, Any]:
     }
 
 
+def saves_at_the_notice(*, seconds: float, exit_code: int) -> str:
+    """Return a Python program that prints "up", and prints "saved" some seconds after SIGTERM.
+
+    It ends once the engine has read its output: containerd may lose output that it has not read when the
+    program ends (containerd/containerd, pull request 12364).
+    """
+    return f"""
+import fcntl, os, signal, sys, termios, time
+def bye(*_):
+    time.sleep({seconds})
+    os.write(1, b"saved\\n")
+    while any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))):
+        time.sleep(0.01)
+    sys.exit({exit_code})
+signal.signal(signal.SIGTERM, bye)
+os.write(1, b"up\\n")
+time.sleep(1000)
+"""
+
+
 def printed_by(text: str) -> Any:
     """Return the value of the JSON text that a rank has printed."""
     return json.loads(text)

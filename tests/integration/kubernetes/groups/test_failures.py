@@ -14,6 +14,7 @@ from tests.support.backends import KubernetesGroups, groups_of, printed, seen, s
 from tests.support.cluster import CommandFailed
 from tests.support.jobs import job
 from tests.support.place import Place
+from tests.support.programs import saves_at_the_notice
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)
@@ -127,16 +128,7 @@ async def test_a_group_without_its_service_is_stopped_like_any_other(
 
 
 async def test_output_during_the_grace_period_is_kept(world: KubernetesGroups, place: Place) -> None:
-    # Each line is one write. print() without a buffer writes the line and its end separately: once in several
-    # hundred runs, the engine's log had no end of the last line.
-    program = (
-        "import os, signal, sys, time\n"
-        "def bye(*_):\n"
-        "    time.sleep(0.3); os.write(1, b'saved\\n'); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, bye)\n"
-        "os.write(1, b'up\\n')\ntime.sleep(1000)"
-    )
-    world.add("program", "python3", "-c", program)
+    world.add("program", "python3", "-c", saves_at_the_notice(seconds=0.3, exit_code=0))
     backend = world.open()
     await started(backend, job())
     assert await printed(backend, job().group) == "up\n"

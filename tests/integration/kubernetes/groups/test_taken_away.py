@@ -13,6 +13,7 @@ from tests.support.backends import KubernetesGroups, groups_of, printed, seen, s
 from tests.support.jobs import job
 from tests.support.patience import PATIENCE
 from tests.support.place import Place
+from tests.support.programs import saves_at_the_notice
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 SHORT = timedelta(seconds=1)
@@ -21,14 +22,7 @@ SHORT = timedelta(seconds=1)
 async def test_the_last_output_of_an_evicted_pod_is_kept_and_its_end_is_no_failure(
     world: KubernetesGroups, place: Place
 ) -> None:
-    program = (
-        "import signal, sys, time\n"
-        "def bye(*_):\n"
-        "    time.sleep(1); print('saved', flush=True); sys.exit(143)\n"
-        "signal.signal(signal.SIGTERM, bye)\n"
-        "print('up', flush=True)\ntime.sleep(1000)"
-    )
-    world.add("program", "python3", "-c", program)
+    world.add("program", "python3", "-c", saves_at_the_notice(seconds=1, exit_code=143))
     backend, asked = world.open(), job(instances=2)
     plan = world.plan(asked)
     await started(backend, asked)

@@ -117,6 +117,36 @@ def test_the_loss_of_the_master_ends_an_elastic_attempt() -> None:
     assert decided.job.diagnosis == WHY
 
 
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_once_the_master_has_succeeded_a_worker_that_fails_counts_as_lost(restarts: int) -> None:
+    # A worker that starts after the end of the training finds the rendezvous closed, and fails.
+    current = ELASTIC.observed(seen(R, R, R).statuses)
+    for _ in range(restarts):
+        current = current.restarting(2, WHY, NOON)
+    ranks = tuple(
+        RankObservation(RankStatus(n, p, restarts=restarts if n == 2 else 0), WHY if p is F else None)
+        for n, p in enumerate((S, R, F))
+    )
+    decided = step(current, Observation(ranks))
+    assert isinstance(decided, Save)
+    assert decided.job.ending == Ending(JobState.SUCCEEDED, NOON)
+    assert decided.job.ranks[2].note.startswith("Lost, and the others go on")
+    ended = step(decided.job, Observation((ranks[0], RankObservation(RankStatus(1, S)), ranks[2])))
+    assert isinstance(ended, Save)
+    assert ended.job.ending == Ending(JobState.SUCCEEDED, NOON)
+    assert isinstance(step(ended.job, None), Stop)
+
+
+def test_an_elastic_group_that_loses_too_many_workers_fails_although_its_master_has_succeeded() -> None:
+    two = job_of(spec(instances=3, elastic=Elastic(min_instances=2)), state=JobState.RUNNING)
+    decided = step(two.observed(seen(R, R, R).statuses), seen(S, F, F))
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis == WHY
+    one_left = step(two.observed(seen(R, R, R).statuses), seen(S, R, F))
+    assert isinstance(one_left, Save)
+    assert one_left.job.ending == Ending(JobState.SUCCEEDED, NOON)
+
+
 def test_parameter_servers_are_stopped_with_the_master_at_once() -> None:
     current = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
     decided = step(current, seen(S, R))
