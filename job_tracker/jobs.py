@@ -239,7 +239,11 @@ class Jobs:
     async def snapshot(
         self, caller: Caller, project: str = "", *, with_machines: bool = False, lanes: int | None = None
     ) -> QueueSnapshot:
-        """Return the queue as the caller may see it; see snapshot_of. Raises Forbidden."""
+        """Return the queue as the caller may see it; see snapshot_of.
+
+        Raises Forbidden if the caller may not see the queue in `project`. An empty project stands for the
+        caller's default project.
+        """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())
         return await self.mirror.ask(
@@ -349,8 +353,8 @@ class Jobs:
     ) -> Sequence[MetricSeries]:
         """Return the job's series with these names, sorted by name; if `names` is empty, return all series.
 
-        `containing` selects the series whose names contain this text, regardless of case, and `after` selects
-        the series whose names come after it. Of the selected series, the first `most` are returned. Raises
+        `containing` selects the series whose names contain this text, regardless of case. `after` selects the
+        series whose names come after this name. Of the selected series, the first `most` are returned. Raises
         JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)

@@ -62,7 +62,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
     """Return a function that returns the projects of the configuration and of the file of projects.
 
-    The file is read again when it has changed. Both functions raise Unusable.
+    The file is read again when it has changed. This function and the returned one raise Unusable.
     """
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):

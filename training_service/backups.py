@@ -33,7 +33,7 @@ def back_up(settings: Settings, target: Path) -> None:
 
 
 async def restore(settings: Settings, source: Path | None) -> str:
-    """Restore a backup, which the next start of the service uses. Returns a summary for people.
+    """Restore a backup, which the next start of the service uses. Return a summary for people.
 
     With SQLite, a copy of `source` becomes the job store. With Redis, `source` is None, and the operator
     first restores the data of the Redis server. Raises TrackerError; a SQLite store is then unchanged.

@@ -1,7 +1,7 @@
 """The service's own log: records as text or JSON, with their context.
 
-A record is one line, but tracebacks in text have further lines. The context is the job and its attempt during
-work on a job, and the request id during a call.
+A record is one line; in the text format, a traceback adds further lines. The context is the job and its
+attempt during work on a job, and the request id during a call.
 """
 
 import json

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 _CAMPAIGN = "the campaign for leadership"
 _UMASK = 0o077
-"""Only this user can read files of the service and of its jobs, which inherit the umask."""
+"""Only the service's user can read files of the service and of its jobs: jobs inherit the umask."""
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 

@@ -22,7 +22,10 @@ FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
 """After an event is written, equal events within this number of seconds become one event."""
 MOST_KEPT: Final = 4096
-"""If this number of different events is in memory, only events with the action MORE are added."""
+"""If this number of different events is in memory, only events with the action MORE are added.
+
+From twice this number on, new ones do not name their callers.
+"""
 _BATCH: Final = 500
 _CLOSING_SECONDS: Final = 2.0
 _LONGEST_PAUSE: Final = 30.0

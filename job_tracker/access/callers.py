@@ -64,9 +64,7 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` are the names of callers that are operators.
-
-        The names are those of client certificates, and of tokens without a role.
+        """`operators` are the names of operators: in client certificates, or of tokens without a role.
 
         `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
         gives Unix time.
@@ -150,7 +148,7 @@ class Callers:
     async def current(self, caller: Caller) -> Caller:
         """Return the caller with its present roles.
 
-        Raises NotAllowed if its token is no longer valid, and StoreUnavailable.
+        Raises NotAllowed if its token is no longer valid. Raises StoreUnavailable.
         """
         if caller.means is Means.CERTIFICATE:
             return await self.by_certificate(caller.name, caller.address)

@@ -147,8 +147,8 @@ class Admission:
         """Return the spec of the requested job, which belongs to the caller's default project.
 
         Raises InvalidField or UnknownReference for the first invalid field; the message has its value and the
-        allowed values. Raises Forbidden if the service runs no uploaded programs, and StorageUnavailable if
-        the dataset's storage does not answer.
+        allowed values. Raises Forbidden for a program if the service runs no uploaded programs, and
+        StorageUnavailable if the dataset's storage does not answer.
         """
         program, project, tree = request.program, caller.default_project, self._queues.tree
         queue = queue_of(tree, project, request.queue)

@@ -121,7 +121,7 @@ class DatasetVersions:
 
 
 def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
-    """Return the parts of a version's URI before and after its name.
+    """Return the parts of a version's URI before and after the name of the version.
 
     Both are empty unless the version is exactly one component of the path in the URI.
     """

@@ -105,7 +105,7 @@ def flavor_of(tree: Tree, name: str) -> str:
 def check_fit(tree: Tree, spec: JobSpec) -> None:
     """Raise InvalidField if the job can never start.
 
-    If at least one trainer could start, the message has the largest number that could.
+    If at least one trainer could start, the message has the largest number of trainers that could start.
     """
     gang = gang_of(0, spec, None)
     # The result is cached: with many queues, the check takes milliseconds, and most jobs ask for the same

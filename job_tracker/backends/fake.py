@@ -1,8 +1,8 @@
 """A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
 The backend serves tests, trials of clients, and load tests without processes. The contract tests of Backend
-check it like the other backends. Unlike the other backends, it launches a group again that has vanished. The
-groups are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
+check it like the other backends. Unlike the other backends, it can launch a vanished group again. The groups
+are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
 service.
 
 The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default
@@ -34,7 +34,7 @@ from job_tracker.logs.writing import RecordMaker
 
 @dataclass(frozen=True, slots=True)
 class FakePlan:
-    """The plan of a group that runs for `seconds`. None: until it is stopped."""
+    """The plan of a group that runs for `seconds`; if this is None, until it is stopped."""
 
     group: GroupRef
     seconds: float | None
@@ -110,7 +110,7 @@ class FakeWorld:
         return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
-        """End one rank with this exit code.
+        """End one rank with this exit code, unless it has ended already.
 
         `at` is the time of the rank's end in seconds since 1970; None: unknown.
         """

@@ -54,9 +54,9 @@ class Surroundings:
     spool: FolderSpool
     """The spool for the logs of stopped groups, unless the backend has another place for them."""
     delegate: str = ""
-    """The queue in the cluster that decides when jobs start; empty: this service decides."""
+    """The cluster's queue that decides when jobs start, such as `kueue`; empty: this service decides."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """The number of each priority, by the name of its class."""
+    """The number of each class of `scheduling.priorities`, by the name of the class."""
     followed: Collection[str] = ()
     """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
@@ -106,7 +106,7 @@ class BackendPlugin(Protocol):
     role_model: ClassVar[type[Config] | None] = None
     """The model of algorithms.NAME.roles.ROLE.BACKEND. None: roles have no options."""
     fetches_programs: ClassVar[bool] = False
-    """Whether instances fetch uploaded files from `reports.address` themselves (FetchProgram)."""
+    """Whether instances fetch uploaded files from `reports.address` themselves, by the call FetchProgram."""
 
     def __init__(self, settings: Any) -> None: ...
 
@@ -131,8 +131,8 @@ class BackendPlugin(Protocol):
         """Raise ValueError if the settings do not allow the cluster's queue `delegate` to decide when jobs
         start.
 
-        `delegate` is None if the service itself decides. `priorities` has the number of each priority, by the
-        name of its class. The error message begins with the name of a field.
+        `delegate` is None if the service itself decides. `priorities` has the number of each class of
+        `scheduling.priorities`, by its name. The error message begins with the name of a field.
         """
         if delegate is not None:
             raise ValueError(f"delegate: {quoted(delegate)} is not possible: this backend has no such queue")

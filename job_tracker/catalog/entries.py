@@ -32,7 +32,7 @@ class Origin(StrEnum):
     SHIPPED = "shipped"
     """The entry is built in."""
     FILE = "file"
-    """The entry is in the configuration."""
+    """The entry is in a file of the configuration."""
     API = "api"
 
 

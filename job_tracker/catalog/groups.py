@@ -77,7 +77,7 @@ class Composition:
     ends_with_master: bool
     """True if some instances, such as parameter servers, run until the master has ended."""
     max_lost: int = 0
-    """The number of instances that may fail while the attempt continues."""
+    """The number of instances other than rank 0 that may fail while the attempt continues without them."""
 
     @property
     def size(self) -> int:

@@ -1,4 +1,4 @@
-"""The time of day, and the clock of leases."""
+"""The time of day, the clock of leases, and a clock that skips pauses of this process."""
 
 import time
 from collections.abc import Callable

@@ -18,7 +18,7 @@ _OF_READING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def hinders_reading(error: OSError) -> bool:
-    """Return whether this machine cannot read files at present. Other errors concern a single file."""
+    """Return whether the error hinders the reading of all files. Other errors concern a single file."""
     return error.errno in _OF_READING
 
 

@@ -41,11 +41,11 @@ class Token:
     name: str
     """The name of the token's owner, without the project. Several tokens may have the same name."""
     project: str = ""
-    """The only project in which the token is valid, with the role `role`. Empty: see `role`."""
+    """The only project in which the token is valid. Empty: the token belongs to no project."""
     role: Role | None = None
     """The role in `project`.
 
-    Without a project: OPERATOR, or None for the roles that `name` has as a member of projects.
+    If the token belongs to no project: OPERATOR, or None for the roles that the member `name` has.
     """
     created_at: datetime
     created_by: str

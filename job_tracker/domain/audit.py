@@ -1,4 +1,4 @@
-"""Audit events: who did what, who was denied what, and who read logs and artifacts.
+"""Audit events: who did what, who was denied what, and who read logs, artifacts and changes of programs.
 
 An event never contains values of parameters, or secrets.
 """
@@ -34,7 +34,7 @@ class Outcome(StrEnum):
     DENIED = "denied"
     """The caller may not do this, or could not prove that it may."""
     READ = "read"
-    """The caller was allowed to read, and began to read."""
+    """The caller was allowed to read logs, artifacts or changes of programs, and began to read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class AuditEvent:
 
     id: int = 0
     """The id that the store gives when it keeps the event: `at` in microseconds since 1970, or one more than
-    the last id if that is higher. So ids increase, and each time corresponds to a position among the ids."""
+    the last id if that is higher. So ids increase, and a time corresponds to a position among the ids."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""
@@ -69,9 +69,9 @@ class AuditEvent:
 
 
 EventObserver = Callable[[AuditEvent], None]
-"""Called for each denial and each read.
+"""A function that is called for each denial, and for each read of logs, artifacts or changes of programs.
 
-The called function must return at once, and must not raise errors.
+It must return at once, and must not raise errors.
 """
 
 

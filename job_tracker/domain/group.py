@@ -177,11 +177,14 @@ class GroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the configuration sets for every process of the algorithm."""
     elastic: Elastic | None = None
-    """The rules for a group that loses workers. None: the failure of any rank ends the attempt."""
+    """The rules for the restarts of lost workers. None: lost workers are not restarted; see `max_lost`."""
     ends_with_master: bool = False
     """Whether instances other than trainers, such as parameter servers, run until the master ends."""
     max_lost: int = 0
-    """The number of ranks other than 0 that may fail while the attempt continues without them."""
+    """The number of ranks other than 0 that may fail while the attempt continues without them.
+
+    0: the failure of any rank ends the attempt, unless the group is elastic.
+    """
 
     @property
     def size(self) -> int:

@@ -18,7 +18,7 @@ class Guard:
         self._clock = clock
 
     def check(self, caller: Caller, operation: str, project: str, target: str = "") -> None:
-        """See rights.check. `target` is the object of the operation, if that object exists."""
+        """See rights.check. `target` is the target of the event about a denial."""
         try:
             rights.check(caller, operation, project)
         except Forbidden:

@@ -64,8 +64,8 @@ class Job:
     tags: tuple[str, ...] = ()
     """The tags, sorted.
 
-    Tags and note may change in every state, without a new version: of them, only the tag HELD matters to the
-    tracker.
+    Tags and note may change in every state. Such a change makes no new version. Of tags and note, only the
+    tag HELD matters to the tracker.
     """
     note: str = ""
     allocation: Allocation | None = None
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def remains(self) -> Remains:
-        """Return the data to remove when the job is deleted: its groups and its folder."""
+        """Return the data to remove when the job is deleted: its groups and its logs."""
         return Remains(self.id, self.spec.algorithm, self.spec.home, self.attempt)
 
     @property
@@ -241,8 +241,8 @@ class Job:
         """Return the job with the observed state of its ranks, and their program if known.
 
         Observations of a group of another size are ignored. If a rank is observed as STOPPED and its end was
-        observed before, the earlier end stays: a service that was killed during a stop had already removed
-        that rank.
+        observed before, the earlier end stays: such a rank was removed during a stop in which the service was
+        killed.
         """
         if len(ranks) != self.instances:
             return self

@@ -57,7 +57,7 @@ class JobSpec:
     parameters: Mapping[str, str]
     """The parameters that the caller sent."""
     environment: Mapping[str, str]
-    """The parameters that the processes get: the sent ones, and the algorithm's defaults."""
+    """The variables that the processes get from parameters; see Algorithm.resolve."""
     data_uri: str
     model_root: str
     checkpoint_root: str
@@ -66,9 +66,9 @@ class JobSpec:
     code_version: str = ""
     """The version of the training code: as configured at submission, or as sent with a program."""
     algorithm_version: int = 0
-    """The version of the accepted algorithm, if the API declared the algorithm; 0: it is in a file."""
+    """The version of the accepted algorithm, if it was declared through the API; otherwise 0."""
     dataset_declaration: int = 0
-    """The version of the accepted dataset's declaration, if the API declared the dataset; 0: it is in a file.
+    """The version of the accepted dataset's declaration, if it was declared through the API; otherwise 0.
 
     For the version of the data, see `dataset_version`.
     """

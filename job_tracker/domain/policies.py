@@ -86,7 +86,7 @@ class ProjectLimits:
     """Limits of a project. None: no limit besides the limits of the service."""
 
     max_queued: int | None = None
-    """The largest number of the project's jobs that wait in the queue."""
+    """The largest number of the project's jobs that may be queued at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ _NAN_AS_TEXT = {"ser_json_inf_nan": "strings"}
 
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
-    """The first value of a metric that is NaN or infinite, within an attempt."""
+    """The first NaN or infinite value of a metric in an attempt."""
 
     __pydantic_config__: ClassVar = _NAN_AS_TEXT
 
@@ -22,7 +22,7 @@ class Nonfinite:
     step: int
     at: datetime
     rank: int | None = None
-    """The rank that reported it, if it is known."""
+    """The rank that reported the value; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Progress:
     ranks: tuple[RankPace, ...] = ()
     """The pace of each process that reports by calls. It is a few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
-    """The first value of each metric that is NaN or infinite, in the order in which they were reported.
+    """For each metric that was NaN or infinite, the first such value, in the order of the reports.
 
     If there are very many such metrics, later ones are left out.
     """

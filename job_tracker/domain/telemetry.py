@@ -66,7 +66,7 @@ class AttemptReport:
     job_id: int
     attempt: int
     at: datetime
-    """The time when the report arrived at the service."""
+    """The time at which the service took the reports for this write."""
     progress: Progress | None = None
     points: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

@@ -27,7 +27,7 @@ class JobFiles(Protocol):
     """
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Return the names and sizes of the regular files below the folder, sorted; [] without the folder.
+        """Return the names and sizes of the regular files below the folder, sorted; [] if it does not exist.
 
         At most about `most` entries are read.
         """

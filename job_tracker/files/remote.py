@@ -57,7 +57,8 @@ async def patiently(
     Raises StorageUnavailable with `name` if `work` fails or takes longer than `seconds`. A TrackerError of
     `work` is passed on.
 
-    A result that comes too late is passed to `dispose`, in a thread.
+    A result that comes after the time-out, or after this call was cancelled, is passed to `dispose`, in a
+    thread.
     """
     future = in_thread(work, name)
     try:

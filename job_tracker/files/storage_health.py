@@ -21,7 +21,7 @@ class StorageHealth:
     place: str
     """An fsspec URI, or a folder."""
     problem: str = ""
-    """The reason why the storage cannot be used; empty: it answers."""
+    """The reason why the storage cannot be used, or a note that its folder is missing; empty: it answers."""
     seconds: float = 0.0
     """The time that the storage took to answer, in seconds."""
     free: int | None = None

@@ -38,6 +38,6 @@ class Horovod:
         }
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return `command`; with several processes in an instance, a launcher that runs it in each."""
+        """Return `command`; if an instance has several processes, a launcher that runs `command` in each."""
         alone = layout.processes_per_instance == 1
         return command if alone else ("python", "-m", "trainer_kit.horovod_instance", *command)

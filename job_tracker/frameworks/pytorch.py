@@ -45,9 +45,9 @@ class PyTorch:
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
     """Return the variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
-    The master's agent hosts the store of the rendezvous. `is_host` tells each agent whether it is the
-    master's agent. Without `is_host`, agents would compare host names, which may not resolve yet, and which
-    are the same for all agents on one machine.
+    torchrun is the agent of its instance. The master's agent hosts the store of the rendezvous, and
+    `is_host` tells each agent whether it is the master's. Without `is_host`, agents would compare host
+    names, which may not resolve yet, and which are the same for all agents on one machine.
     """
     assert layout.elastic is not None, "the layout is of an elastic group"
     is_host = "true" if rank == MASTER_RANK else "false"
@@ -56,15 +56,17 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        # The interval is in seconds. An agent counts as lost after 15 s, as by PyTorch's default. With 9 s, a
-        # group continues 6 s earlier without a lost agent, but fails more often when a machine stands still.
+        # The interval is in seconds. An agent counts as lost after 15 s, which is also PyTorch's default.
+        # With 9 s, a group would continue 6 s earlier after a loss, but it would fail more often when a
+        # machine pauses for some seconds.
         "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3,keep_alive_max_attempt=5",
         # If torchrun gives rank 0 to a process of this instance, all others reach that process here.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Every instance has the same number of processes, so each agent can compute their ranks. Otherwise
-        # the agents exchange these numbers, and all fail after 60 s if one is silent at this moment. They
-        # still fail if the agent that gets rank 0 is silent: the others wait for its address.
+        # Every instance has the same number of processes, so each agent can compute their ranks. Without
+        # this variable, the agents exchange the numbers of their processes, and all fail after 60 s if one
+        # is silent at this moment. They still fail if the agent that gets rank 0 is silent: the others
+        # wait for its address.
         "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
     }

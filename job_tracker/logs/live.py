@@ -21,8 +21,9 @@ class LiveLogs(Protocol):
     ) -> AsyncGenerator[bytes, None]:
         """Yield the rank's log in pieces of whole records (see writing.py), in the order of time.
 
-        Only records later than `after` are yielded; with `tail_lines`, only their last `tail_lines` lines.
-        With `follow`, reading continues until the rank has ended. Raises LogsNotFound if there is no log, and
-        BackendUnavailable if the log cannot be read now. BackendUnavailable may come between pieces, too.
+        Only records later than `after` are yielded; with `tail_lines`, only their last `tail_lines` lines. A
+        part of a long line counts as a line. With `follow`, reading continues until the rank has ended.
+        Raises LogsNotFound if there is no log, and BackendUnavailable if the log cannot be read now.
+        BackendUnavailable may come between pieces, too.
         """
         ...

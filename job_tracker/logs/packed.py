@@ -23,7 +23,7 @@ _BEGIN: Final = b"\x1f\x8b\x08\x04"
 """The beginning of a gzip member with an extra field."""
 _NAME: Final = b"tl"
 _END: Final = b"\x03\x00" + bytes(8)
-"""An empty block, its checksum and its length."""
+"""The rest of a gzip member without content: empty compressed data, its checksum and its length."""
 _MOST_ENTRIES: Final = 1400
 """The largest number of entries of an index, since an extra field has at most 65,535 bytes."""
 

@@ -36,7 +36,7 @@ _BEFORE_ALL: _Place = (-1, 1)
 """The place before the first segment. The sum of its numbers, the offset in the whole log, is 0."""
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries to open a segment that the writer may remove first; then, a gap is reported
+_MOST_PLACINGS = 5  # tries to open a segment before the writer removes it; if all fail, a gap is reported
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 

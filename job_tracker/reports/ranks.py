@@ -129,7 +129,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The position of a process, as it was inspected from outside.
+    """The position of a process, as it was seen from outside.
 
     The strings are printable, but a hostile job may forge them.
     """
@@ -184,7 +184,7 @@ class Watched:
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
-    """The time at which the standstill began for which the processes were asked for their stacks."""
+    """The start of the standstill; set when the processes are asked for their stacks because of it."""
     stalls_at: float = math.inf
     """The time at which the attempt counts as stalled if no process moves until then.
 

@@ -132,7 +132,7 @@ def advanced(
 
 
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
-    """Return the progress `now` with these checkpoints.
+    """Return the progress `now` with the checkpoints among the artifacts.
 
     The step of a checkpoint is at the end of its location. If the location has no step, the present step
     counts.
@@ -160,8 +160,8 @@ def _first_nonfinite(
 ) -> tuple[Nonfinite, ...]:
     """Return `known`, with the first non-finite value of each further metric in the report.
 
-    Beyond MOST_METRICS values, only one more is added: the first of a metric that `forbids` names, unless one
-    of these is known already.
+    Beyond MOST_METRICS values, at most one more is added: the first value of a metric for which `forbids` is
+    true, if no such metric is known yet.
     """
     names = {each.metric for each in known}
     for point in report.points:

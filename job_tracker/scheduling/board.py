@@ -102,7 +102,7 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return the past usage by queue, without idle queues whose usage has decayed to almost nothing."""
+        """Forget the usage of idle queues if it has decayed to almost nothing. Return all other usage."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]

@@ -140,8 +140,8 @@ class FlavorCapacity:
         )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
-        """Return whether enough is left for the `promised` uses if the parts are used from now on for
-        `length` seconds.
+        """Return whether enough is left for the `promised` uses if a gang with these parts starts now and
+        runs for `length` seconds.
 
         Only the free resources of all machines together are compared.
         """
@@ -176,9 +176,10 @@ class FlavorCapacity:
                 rooms[name] = Room(self._open[name], self._node(name).lowest(first, last))
 
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
-        """Subtract what a running gang holds from the free resources, from `now` to `until`.
+        """Subtract the resources of a running gang from the free resources, from `now` to `until`.
 
-        With sign -1, add it.
+        With sign -1, add them. Machines on which no jobs may start have no free resources, so they do not
+        change.
         """
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
@@ -197,7 +198,8 @@ class FlavorCapacity:
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
         """Subtract the needs of the parts from the free resources, from now on for ever.
 
-        If less is free now, the rest is subtracted from resources that become free later.
+        If less is free now, the rest is subtracted from resources that become free later. No machines are
+        chosen: only the free resources of all machines together change.
         """
         self._all.take(self._need(parts), now, math.inf)
 

@@ -144,8 +144,8 @@ class Mirror:
         """Return why a job waits, and when it may start; None if this is unknown.
 
         If the answers are older than a few seconds, they are computed again in the background, and this call
-        still returns an old answer, which may be a minute old. The call is quick: only the first question
-        after a minute waits for the copy, and only briefly.
+        still returns the old answer. If they are older than a minute, this call first waits for the new
+        answers, but only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:

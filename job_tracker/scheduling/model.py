@@ -297,7 +297,7 @@ class Snapshot:
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """The past usage of each queue, up to the time of its Usage.
 
-    After that time, the queue has used what its running gangs hold.
+    Since that time, the queue has used the resources that its running gangs hold.
     """
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """The promises by job."""
@@ -311,7 +311,8 @@ class Snapshot:
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
     """The new sizes of the jobs in `claims` that continue in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
-    """The waiting jobs that were preempted. No other jobs are stopped for them."""
+    """The waiting jobs that were preempted, or that continue in another size. No other jobs are stopped for
+    them."""
     gated: AbstractSet[int] = frozenset()
     """Jobs in LAUNCHING that were not launched yet, or whose groups wait in the cluster's own queue."""
     is_open: bool = True
@@ -339,9 +340,11 @@ class Reason(StrEnum):
     SHARE = "share"
     """Queues that have used less in proportion to their weight go first."""
     RESERVED = "reserved"
-    """The job would delay another job with an earlier reservation."""
+    """The job would delay another job with an earlier reservation, or would overtake another that has been
+    overtaken as often as is allowed."""
     UNKNOWN_LENGTH = "unknown_length"
-    """The job's duration is unknown, and the first waiting job has been overtaken as often as is allowed."""
+    """The job's duration is unknown, and the job would overtake another that has been overtaken as often as
+    is allowed."""
     UNKNOWN_CAPACITY = "unknown_capacity"
     """The machines on which the job may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"

@@ -251,7 +251,7 @@ class Pass:
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield the queue and the promised use of each gang to which a start on the flavor is promised.
 
-        Only gangs without claims that this pass has not considered yet are included.
+        Gangs with claims, and gangs that this pass has already considered, are left out.
         """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
@@ -298,8 +298,8 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # The gang also blocks its own queue. Jobs within a guarantee below the scope do not count as
-        # overtaking at the scope, but jobs of this queue must count.
+        # The gang blocks its own queue, too. At a node in `scopes`, jobs within the guarantee of a lower node
+        # do not count as overtaking, but jobs of this queue must count.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:

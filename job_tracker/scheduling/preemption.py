@@ -80,8 +80,9 @@ def preemptions(
 
     In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
     If too few jobs may be stopped for a waiting job, or if it costs less to wait for its promised start, no
-    job is stopped for it or for the jobs behind it in its queue. With many queues, a pass considers the
-    queues of the first of these waiting jobs, and a few of the other queues in turn.
+    job is stopped for it or for the jobs behind it in its queue. If more than _MOST_QUEUES queues have such
+    waiting jobs, a pass considers the queues that come first in the order of these jobs, and some of the
+    other queues, which change from pass to pass.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:

@@ -27,10 +27,13 @@ class PreemptionView:
         self.stakes = Stakes()
         """The stakes of running jobs."""
         self.preempted: set[int] = set()
-        """Waiting jobs that were preempted."""
+        """Waiting jobs that were preempted, or that continue in another size."""
         self._startups = Startups()
         self._times: dict[int, dict[float, float]] = {}
-        """By job, the stored times in its stake, each with this time on the clock as it is now set."""
+        """By job, the times in its stake: each time as it is stored, and the same time by the present clock.
+
+        The two differ if the clock was set after the time was stored.
+        """
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}

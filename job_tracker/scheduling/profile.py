@@ -38,10 +38,10 @@ class Profile:
         self._free = list(free.values())
         self._returned = returned
         self._begun: list[Return] = []
-        """The ends of uses that have begun now, with their amounts."""
+        """The ends of uses that begin now, with their amounts."""
         self._grown: tuple[list[float], list[list[int]]] | None = None
         self._first: dict[tuple[int, int], float] = {}
-        """A time before which there is never enough of a resource, by its column and amount."""
+        """A time before which an amount of a resource is never free, by the resource's column and amount."""
         self._steps = [now]
         self._taken = [[0] for _ in free]
 

@@ -87,7 +87,7 @@ class QueueStanding:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """A page of waiting jobs, sorted by queue and place, and the queues that the caller may use."""
+    """A page of waiting jobs, sorted by queue and place, and the queues that the caller may see."""
 
     jobs: Sequence[WaitingJob]
     queues: Sequence[QueueStanding]
@@ -112,7 +112,7 @@ class QueueFilter:
 def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: Place | None) -> QueuePage:
     """Return a page of the waiting jobs that the caller may see. Only the first page has the queues.
 
-    Raises UnknownReference for a queue that the caller may not use.
+    Raises UnknownReference for a queue that the caller may not see.
     """
     queues = _queues(seen, caller, where) if after is None else []
     found = list(islice(_jobs(seen, caller, where, after), limit + 1))
@@ -210,8 +210,8 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
 def _visible(seen: Seen, caller: Caller, project: str) -> set[str]:
     """Return the queues that the caller may see, and all queues above them.
 
-    These are the queues of `project`; if it is "", those of all projects of the caller. A caller with a role
-    in every project then sees all queues.
+    These are the queues of `project`. If it is "", they are those of all projects of the caller; a caller
+    with a role in every project sees all queues.
     """
     tree = seen.tree
     if not project and caller.is_everywhere:

@@ -167,7 +167,10 @@ def _starts(
 def _smallest(
     snapshot: Snapshot, gang: Gang, changes: tuple[Change, ...], works: Callable[[Sequence[Change]], bool]
 ) -> tuple[Change, ...]:
-    """Return the smallest change of the same kind that works, or one near it. `changes` are known to work."""
+    """Return the smallest change of the same kind that works, or one near it.
+
+    `changes` are known to work. They are returned if a smaller change cannot be searched.
+    """
     least = fewest_trainers(gang)
     if len(changes) != 1 or len(gang.parts) != 1:
         return changes

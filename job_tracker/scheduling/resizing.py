@@ -242,7 +242,7 @@ class _Resizing:
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the free resources of the flavor over time, without those of gangs that run or start now."""
+        """Return the resources of the flavor that gangs which run or start now leave free over time."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:
@@ -267,8 +267,9 @@ class _Resizing:
                 yield least, promise.at, planned_length(gang.expected)
 
     def _path(self, job_id: int) -> set[str]:
-        """Return the names of the queue of a job and of its parents; empty if the job neither waits nor
-        runs.
+        """Return the names of a job's queue and of the parents of that queue.
+
+        Empty: the job neither waits nor runs.
         """
         run = self._snapshot.running.get(job_id)
         gang = run.gang if run is not None else self._snapshot.waiting.get(job_id)

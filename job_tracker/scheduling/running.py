@@ -224,7 +224,7 @@ _time = itemgetter(0)
 
 
 def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
-    """Return `running` with the total use of the gangs, which is counted now if it is not known."""
+    """Return `running` as RunningGangs. If it is another mapping, the use of the gangs is counted now."""
     return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
 
 

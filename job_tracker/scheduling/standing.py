@@ -1,4 +1,4 @@
-"""Computes the capacity that is in use once all stopped jobs are gone, and whether a waiting gang then
+"""Computes the capacity that is in use after all stops that are under way, and whether a waiting gang then
 fits.
 """
 

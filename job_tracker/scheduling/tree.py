@@ -218,7 +218,7 @@ def _add_what_fits(
 def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
     """Return the tree with this recipe for the queue `name`; without the queue if the recipe is None.
 
-    Raises ValueError.
+    Other queues in `problems` are left out. Raises ValueError if the changed tree is not valid.
     """
     recipes = {key: each for key, each in tree.recipes.items() if key != name and key not in tree.problems}
     return tree_of(tree.pool, {**recipes, name: recipe} if recipe else recipes)

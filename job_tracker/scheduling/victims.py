@@ -24,7 +24,8 @@ class Victim:
     """The loss if the job is stopped now, in instance-seconds."""
     why: PreemptionReason
     least: int
-    """The smallest number of trainers with which the job can continue. 0: it cannot continue with fewer."""
+    """The smallest number of trainers with which the job can continue. 0: it cannot continue with fewer than
+    it has."""
 
     @property
     def instances(self) -> int:
@@ -97,7 +98,9 @@ class Search:
                 self._set(victim, self._most(victim, kept), is_forced=True)
 
     def _most(self, victim: Victim, kept: int) -> int:
-        """Return the largest number of trainers with which a victim can continue, at least `kept`."""
+        """Return the largest number of trainers that a victim can keep if the gang has to fit; at least
+        `kept`.
+        """
         high = trainers_of(victim.run)
         low = max(victim.least, kept + 1) if victim.least else high
         while low < high:

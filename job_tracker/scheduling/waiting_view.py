@@ -81,7 +81,7 @@ class Explanation:
 
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
-    """Return why the job waits. `position` is the number of jobs before it in its queue."""
+    """Return why the job waits. `position` is as in Explanation."""
     if job.is_gated:
         return Explanation(job=job, reasons=(Reason.DELEGATED,), gate_note=job.gate_note)
     if job.state is not JobState.QUEUED:
@@ -150,9 +150,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the number of instances that a running job has now or, if that is larger, with which it
-    continues.
-    """
+    """Return the number of instances that a running job has now, or in its next size if that is larger."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

@@ -23,7 +23,10 @@ from job_tracker.scheduling.model import Promise
 KEPT: Final = 500
 """The number of the latest waits that count, and the largest number of waiting jobs that are followed."""
 LEAST: Final = 60.0
-"""The shortest wait, in seconds, that is estimated from the work ahead and corrects the P90."""
+"""The least work ahead, in seconds, from which a wait is estimated. Less work counts as this much.
+
+Only waits that are longer than this correct the P90.
+"""
 _PRIOR: Final = tuple(0.1 * step for step in range(1, 11)) * 3
 """Assumed factors, which always count in addition to the learned ones."""
 _HIGH: Final = 0.9
@@ -49,7 +52,7 @@ class WaitRule:
     median: float = 0.5
     """The median of the factors."""
     high: float = 0.9
-    """The P90 of the factors: nine in ten are smaller."""
+    """The quantile of the factors that is used as P90."""
     last: float | None = None
     """The median of the last waits, in seconds; None: there are none."""
 

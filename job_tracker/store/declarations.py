@@ -14,7 +14,7 @@ class DeclarationStore(Protocol):
 
     All changes of a store are numbered, including removals. A change names the latest number that its writer
     has read, and is refused if there was another change since then. So a writer can check its declaration
-    against all others, and none of them changes before it is stored.
+    against all others, and none of the others changes before the declaration is stored.
     """
 
     async def declarations_version(self) -> int:

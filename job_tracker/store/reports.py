@@ -13,7 +13,7 @@ class ReportStore(Protocol):
         """Store reports, and return for each report whether it was accepted.
 
         A report is refused if its attempt is not the job's current attempt, if the job waits for its next
-        attempt, or if the job had ended before the report came.
+        attempt, or if the job had ended before the report's time `at`.
 
         Progress replaces earlier progress. Points are added to their series; a series that would exceed
         MAX_POINTS points is thinned. An artifact replaces an artifact of the same name. A job has at most

@@ -337,7 +337,7 @@ class Admitting:
     async def _preempt(self, plan: Plan) -> bool:
         """Write the preemptions of a plan. The attempts are stopped only afterwards.
 
-        Return whether one of them was stale and therefore dropped.
+        Return whether a preemption was stale and therefore dropped.
         """
         now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)

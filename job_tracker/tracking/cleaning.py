@@ -55,8 +55,8 @@ class Cleaner:
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
-            # The store itself accepts writes of this term until another replica gets the lease, even if the
-            # lease has expired.
+            # The store accepts writes of this term until another replica gets the lease. The lease of this
+            # replica may have expired long before, so the tenure is checked here.
             self._tenure.check()
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)

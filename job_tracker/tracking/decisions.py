@@ -149,8 +149,8 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
 
     A success of the master counts. So does an exit with code 0 after a stop, if all steps are done. A failure
-    after the notice does not count, since it may be a consequence of the notice: a rank may have lost its
-    peers, or a save may have failed.
+    counts only if it came before the notice, or at an unknown time. A later failure may be a consequence of
+    the notice: a rank may have lost its peers, or a save may have failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None

@@ -21,7 +21,7 @@ from job_tracker.store.lease import LeaseStore, Term
 
 log = logging.getLogger(__name__)
 
-# The number of times that each operation is tried within one lease.
+# The approximate number of times that each operation is tried within one lease.
 _RENEWALS = 3
 _CAMPAIGNS = 5
 _RETRIES = 20

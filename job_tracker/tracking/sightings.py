@@ -79,7 +79,7 @@ class Sightings:
                     self.put(group, observation)
                     self._on_change(group.job_id)
             log.warning("the watch of groups ended; all groups are listed again")
-        except Exception as error:  # an unexpected error must not end the tracker, either
+        except Exception as error:  # even an unexpected error must not end the tracker
             unforeseen = None if isinstance(error, TrackerError) else error
             log.warning(
                 "the watch of groups failed; all groups are listed again: %s", error, exc_info=unforeseen

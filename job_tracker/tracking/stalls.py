@@ -11,7 +11,10 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""A factor: for a step, an attempt may always take this many times as long as its longest recent step."""
+"""The time that a step may always take, as a multiple of the longest recent step.
+
+Of the longest recent steps of all processes, the median counts.
+"""
 PATIENCE_SECONDS = 540.0
 """The time for which an attempt without a deadline may always stand still if it is not proven to be stuck.
 
@@ -95,7 +98,7 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 
 
 def is_proven(watched: Watched) -> bool:
-    """Return whether the reports prove that one process holds up the others.
+    """Return whether it is proven that some processes hold up the others.
 
     There are three such cases. First, a signal or a debugger has stopped a process. Second, some processes
     wait for others, as trainer_kit reports, while no other process is in a function that saves or compiles.

@@ -44,7 +44,7 @@ class Stops:
     def outcome(self, group: GroupRef) -> Observation | None:
         """Return the last observation of a group whose stop has ended.
 
-        If the stop failed, this raises the error of the stop, which may then begin again.
+        If the stop failed, raise its error; a new stop may then begin.
         """
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:

@@ -189,7 +189,7 @@ class ProgressWatch:
             self._on_stall(attempt[0])
 
     def _were_inspected(self, attempt: Attempt, watched: Watched, quiet: set[int]) -> bool:
-        """Begin to inspect the silent processes if necessary. Return whether there is no inspection to await.
+        """Begin to inspect the silent processes if necessary. Return False while the inspection runs.
 
         A job with the tag `held` may be under a debugger, so its processes are not inspected.
         """

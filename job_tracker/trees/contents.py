@@ -53,7 +53,7 @@ class TreeContents:
             raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
 
     def _pieces(self, file: File) -> Iterator[bytes]:
-        """Yield the stored content, but at most one byte more than `file.size`: the hash is then wrong."""
+        """Yield the stored content, but at most one byte too many, which suffices to make the hash wrong."""
         try:
             content = open_regular(file.sha256, self.blobs)
         except (FileNotFoundError, Suspicious) as error:
@@ -66,12 +66,12 @@ class TreeContents:
 
 
 def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
-    """Yield a tar archive of the tree with all files below `folder`. Every user may change these files.
+    """Yield a tar archive of the tree with all files below `folder`.
 
-    `shared` are empty folders beside `folder`, in which each user may create files and remove its own.
-    Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only. An
-    engine unpacks the archive as root, before the user of the program is known. Only the program can access
-    the unpacked files, so the modes need not protect them.
+    The modes allow every user to change these files: an engine unpacks the archive as root, before the user
+    of the program is known, and only the program can access the unpacked files. `shared` are empty folders
+    beside `folder`, in which each user may create files and remove its own. Folders that contain `folder`
+    belong to the engine's machine or image, and may be changed by root only.
     """
     made = set()
     for file in contents.manifest.files:

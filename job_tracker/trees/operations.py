@@ -61,7 +61,8 @@ class Programs:
     """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
     Every operation of a caller raises Forbidden if the caller's role does not allow it or the service runs no
-    uploaded programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
+    uploaded programs, and UnknownProject if the caller's default project does not exist. It may also raise
+    LimitExceeded and StorageUnavailable.
     """
 
     def __init__(
@@ -206,10 +207,11 @@ class Programs:
 
 
 class _Uploads:
-    """The turns of uploads. A turn ends after `most_seconds`, or after `share_seconds` if others wait.
+    """The turns of uploads. A turn ends after `most_seconds`.
 
-    So callers that use all turns for slow uploads do not keep others out. To continue an upload that was
-    ended, the caller makes another call, which waits for its turn.
+    It ends earlier, after `share_seconds`, if FairTurns.wanted names its caller. So callers that use all
+    turns for slow uploads do not keep others out. To continue an upload that was ended, the caller makes
+    another call, which waits for its turn.
     """
 
     def __init__(self, most_seconds: float, share_seconds: float) -> None:

@@ -6,8 +6,8 @@ PROJECT/incoming/<SHA-256>       the bytes of a file that have been uploaded so 
 PROJECT/lock                     held exclusively while unused trees are removed, otherwise shared
 
 A tree is complete when all its contents are in `blobs`. Methods access the disk: call them in a thread. With
-the process backend, jobs run as the same user and can write these files. So contents are checked again when a
-tree is unpacked.
+the process backend, jobs run as the user of the service and can write these files. So contents are checked
+again when they are read.
 """
 
 import errno

@@ -79,7 +79,7 @@ class Upload:
 
         Raises InvalidField if a piece does not belong to the tree, begins after the bytes that have arrived,
         or ends beyond the size of the file, or if the complete content has another SHA-256. Raises
-        LimitExceeded if the disk is full.
+        LimitExceeded if the disk is full, and StorageUnavailable for other faults of the disk.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -211,7 +211,7 @@ class Upload:
             if not each.sync.done() and len(self._complete) <= waiting:
                 return
             each.sync.result()
-            with suppress(FileNotFoundError):  # the tree expired, and a sweep has removed the content
+            with suppress(FileNotFoundError):  # the file was removed, so the content counts as missing
                 os.rename(each.name, each.sha256, src_dir_fd=self._incoming, dst_dir_fd=self._blobs)
             self._close(each)
             self._complete.popleft()

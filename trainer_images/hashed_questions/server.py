@@ -37,8 +37,8 @@ class Server:
         self._pushes: dict[int, dict[int, Push]] = {}
         """The pushes of each step by worker. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
-        """The weights that were sent for each worker and step, until its push comes, if the rule needs
-        them."""
+        """The weights that each worker got for a step. They are kept until its push for that step comes, and
+        only if the update rule needs them."""
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
         self._workers = range(1, dist.get_world_size(group))

@@ -71,7 +71,7 @@ class Weights:
         return self._update is Update.PROXIMAL_SVRG
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all weights and gradients."""
+        """Return the current weights, and the weights and mean gradient at the beginning of the epoch."""
         return {
             name: torch.from_numpy(array)
             for name, array in (("values", self.values), ("anchor", self._anchor), ("whole", self._whole))

@@ -54,7 +54,7 @@ class Parameters:
     queue: int
     """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
     key_momentum: float
-    """The share of its weights that the encoder of the keys keeps in a step, with a queue."""
+    """With a queue: the weight, in each step, of the old parameters of the encoder of the keys."""
     padding: int
     """The largest number of pixels by which an image is shifted."""
     flip: bool
@@ -199,7 +199,7 @@ def fit(
                 optimizer.step()
                 learner.follow()
                 place.take(parameters.batch_size)
-                # `steps` does not tell what is left: a group of another size may have begun this epoch.
+                # Do not derive this from `steps`: a group of another size may have begun this epoch.
                 left = len(place) // parameters.batch_size
                 run.step(save=not left)
                 reporter.report(

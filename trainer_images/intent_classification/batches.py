@@ -69,8 +69,9 @@ class TrainingBatches:
             sampler=self.place,
             drop_last=True,
             collate_fn=lambda chosen: batch_of(chosen, group.device),
-            # A loader draws a number each time that its iteration begins. A resumed training begins one more
-            # iteration. With a generator of its own, the loader does not change the global generator.
+            # A loader draws a random number each time that its iteration begins. A resumed training begins
+            # one more iteration. With a generator of its own, the loader does not change the global
+            # generator.
             generator=torch.Generator(),
         )
 

@@ -29,7 +29,7 @@ class _Layer:
     products: float
     """Inputs and outputs of matrix products and of the activation function, without attention's core."""
     core: float
-    """Scores after the softmax, after dropout, and their mask."""
+    """The scores after the softmax and, with dropout, the scores after dropout and the mask."""
     masks: float
     """The masks of dropout between the parts of a layer."""
     scores: float

@@ -18,8 +18,8 @@ class StepSize(NamedTuple):
 def at_step(step: int, layout: Layout) -> StepSize:
     """Return the batch size and the learning rate of step number `step`, counted from 1.
 
-    The learning rate warms up to the rate for BATCH_SIZE. At each of the steps GROW_AT, the batch
-    grows in place of a decay of the rate; see `grown`.
+    The learning rate warms up to the rate for BATCH_SIZE. At each of the steps GROW_AT, where other
+    schedules let the rate decay, the batch grows instead; see `grown`.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr

@@ -35,8 +35,8 @@ def passives(size: int) -> range:
 class Gossip:
     """The weights of this rank between two averages over the group.
 
-    A gradient is computed from a copy of the weights, while other ranks may average with the weights. As in
-    the paper, the gradient is then applied to the averaged weights.
+    A gradient is computed from a copy of the weights. Meanwhile, averages with other ranks may change the
+    weights. As in the paper, the gradient is then applied to the averaged weights.
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup, seed: int) -> None:

@@ -80,7 +80,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host.
+    """Keep the optimizer's state on the host, if OFFLOAD is layers or optimizer.
 
     With OFFLOAD=layers, it is always there; with OFFLOAD=optimizer, between steps.
     """

@@ -21,7 +21,10 @@ class Passes(Protocol):
     """The passes of a strategy for this data rank's share of a batch."""
 
     def learn(self, batch: Batch, position: Position) -> float | None:
-        """Compute the gradients of the mean loss over all data ranks, and return the loss of this share.
+        """Compute the gradients of the mean loss of this share, and return this loss.
+
+        DistributedDataParallel, fully_shard, flat buckets and OFFLOAD=layers also average the gradients over
+        the data ranks. With other layouts, `Stepper` averages them later, if necessary.
 
         `position` is the position of the share in the training, on which random numbers depend. The result is
         None if only other ranks have the loss.
@@ -29,7 +32,7 @@ class Passes(Protocol):
         ...
 
     def judge(self, batch: Batch) -> float | None:
-        """Return the mean loss of the share, without gradients."""
+        """Return the mean loss of the share, without gradients; None if only other ranks have it."""
         ...
 
 

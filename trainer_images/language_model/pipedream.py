@@ -120,7 +120,7 @@ class PipeDream:
 
     @torch.no_grad()
     def judge(self, batch: Batch) -> float | None:
-        """Return the mean loss of the share in the last stage. All batches must have been flushed."""
+        """Return the mean loss of the share in the last stage, None in the others. Call `flush` before."""
         with self._context():
             result = self._pass(batch, self._receive(batch))
         if self.number == self._last:

@@ -24,7 +24,8 @@ MEGABYTE = 2**20
 class _State(dict[Tensor, dict[str, Any]]):
     """The state of the optimizer for shares of parameters.
 
-    A whole parameter has the same names, without values: torch.distributed.checkpoint reads only the names.
+    For a whole parameter, this returns the same names with None as values: torch.distributed.checkpoint reads
+    only the names.
     """
 
     def __missing__(self, _: Tensor) -> dict[str, Any]:
@@ -40,11 +41,14 @@ class ShardedAdamW(Optimizer):
     """
 
     def __init__(self, model: nn.Module, layout: Layout, group: dist.ProcessGroup, **options: Any) -> None:
-        """Replace the parameters of `model` by views of a flat vector, and take their gradients."""
+        """Replace the parameters of `model` by views of a flat vector.
+
+        From then on, `gradients` takes each gradient as soon as a backward pass has computed it.
+        """
         self._flat = FlatParameters(model, group.size())
         self._buckets = buckets_of(layout, self._flat, group)
         self._group = group
-        pipelined = layout.micro_batches if layout.pipeline > 1 else 1  # WholeDepth divides the loss
+        pipelined = layout.micro_batches if layout.pipeline > 1 else 1  # else WholeDepth divides the loss
         self.gradients = GradientBuckets(
             model,
             self._flat,

@@ -13,7 +13,7 @@
 * Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
 This module does not need PyTorch. Sizes are in bytes. Each number counts as fp32, with 4 bytes, except that
-`activations` counts 2 bytes if PRECISION is not fp32.
+`activations` counts 2 bytes if PRECISION is not fp32 and OFFLOAD is not layers.
 """
 
 from dataclasses import dataclass

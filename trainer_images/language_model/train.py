@@ -66,7 +66,7 @@ def train(group: Group) -> None:
         history: dict[str, float] | None
         if layout.is_served:
             history = parameter_server_loop.fit(learner, layout, blocks, group, reporter)
-            group = Group(rank=0, size=1, device=group.device)  # one rank ends the job alone
+            group = Group(rank=0, size=1, device=group.device)  # the rank that leads finishes alone
         else:
             take_steps = pipedream_loop.fit if layout.is_asynchronous else fit
             if layout.averages_in_pairs:

@@ -91,7 +91,7 @@ def _timed(operation: Operation, group: "Group", parameters: Parameters, clock: 
     """Return the median time until the last rank has done the operation, and the number of repetitions.
 
     A barrier before each repetition lets all ranks begin at about the same time. The ranks leave the barrier
-    within less than a latency of each other, so it adds less than a latency to the measured time.
+    within less than a latency of each other, so the measured time is too long by less than a latency.
     """
     [first] = _longest([_after_barrier(operation, clock)], group)
     repeats = repeats_for(first, parameters)

@@ -38,7 +38,11 @@ class TimedCollective(Timed):
 
 @dataclass(frozen=True)
 class CollectiveResult:
-    """A collective operation of all ranks. The bandwidth is the bus bandwidth, or None for a barrier."""
+    """A collective operation of all ranks.
+
+    The latency is the time for the smallest size. The bandwidth is the bus bandwidth for the largest size, or
+    None for a barrier.
+    """
 
     operation: str
     latency_s: float

@@ -1,6 +1,6 @@
 """A small library for training code that runs as one process or as a group of processes.
 
-It depends only on the environment variables of the training service:
+Of the training service, it needs only the environment variables:
 
 * `process.main` runs a training function and ends the process with its exit code;
 * `group` joins the processes that train together, `horovod` joins a Horovod group;
@@ -8,6 +8,7 @@ It depends only on the environment variables of the training service:
 * `environment` and `job` read the environment variables;
 * `progress` reports progress and metrics;
 * `checkpoints` saves and resumes a run, `sampling` keeps the position in the data;
-* `artifacts` publishes and opens models;
+* `staging` copies a dataset to the disk of every rank, `artifacts` publishes and opens models;
+* `batch_norm` and `contrast` compute over the examples of the whole group;
 * `seeds` makes a run reproducible.
 """

@@ -130,8 +130,8 @@ def _note_waiting(grouped: DistributedDataParallel) -> None:
 
     When autograd has computed all gradients, it calls the queued callbacks in their order. DDP waits in its
     own callback, which it queues once all gradients are ready. `_begin` is queued at one of the gradients, so
-    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. DDP
-    itself still reduces the gradients.
+    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. None
+    of this changes how DDP reduces the gradients.
     """
     waits: list[AbstractContextManager[None]] = []
     queue = torch.autograd.Variable._execution_engine.queue_callback

@@ -19,8 +19,8 @@ _MOST_PROCESSES = 100_000
 class Reporter:
     """Collects progress and passes it to a sink. Each step also counts as a sign of life (`steps`).
 
-    The series `step_seconds` and `waiting_seconds` are about this process, the master. They have only steps
-    in which this process has waited for others.
+    The series `step_seconds` and `waiting_seconds` are about the process that reports for the group: the
+    master, or a rank that has called `lead`. They have only steps in which it has waited for others.
     """
 
     def __init__(self, sink: Sink, of_leader: Sink | None = None) -> None:
@@ -78,10 +78,9 @@ class Reporter:
 def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run, which takes place in the block.
 
-    Only the progress, metrics and artifacts of the master are sent, and those of a rank that has called
-    `lead`. If reports are sent by calls, every rank reports its position, so the service notices a rank that
-    falls behind (`steps`). From the start of the block on, the process can also be inspected from outside
-    (`outside`).
+    Only the master, and a rank that has called `lead`, send progress, metrics and artifacts. If reports are
+    sent by calls, every rank reports its position, so the service notices a rank that falls behind (`steps`).
+    From the start of the block on, the process can also be inspected from outside (`outside`).
     """
     outside.answer()
     sink = _sink(_process_of(group.rank))

@@ -85,7 +85,7 @@ class Steps:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Declare that the block is the phase `name`, one of PHASES, in which no step is expected."""
+        """Declare that the block is the phase `name`, one of PHASES. Steps are expected only in training."""
         if name not in PHASES:
             raise ValueError(f"phase {name!r} is not allowed; allowed: {', '.join(PHASES)}")
         before, began = self._phase, self._clock()
@@ -120,8 +120,9 @@ class Steps:
     def seen_at(self, place: int) -> None:
         """Record the place of the main thread, as a number.
 
-        The thread that reads the signs calls this about once a second. The main thread has reached a new
-        place after the previous call and after its last move. The earliest such moment counts as its arrival.
+        The thread that reads the signs calls this about once a second. A new place was reached after the
+        previous call and after the last record of activity (`moved_ago`). The earliest such moment counts as
+        the arrival, but at most _BETWEEN_LOOKS seconds before now.
         """
         now = self._clock()
         if place != self._place:

@@ -55,7 +55,7 @@ def _cache_folder() -> Path:
 
 
 def _pip_download(package: str, folder: str) -> None:
-    """Download a wheel. Building a source distribution would run the package's code."""
+    """Download a wheel, and never a source distribution: to build one would run the package's code."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--only-binary", ":all:", "--dest", folder, package]
     try:

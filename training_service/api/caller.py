@@ -45,7 +45,8 @@ async def call_of(context: Context, metadata: Metadata, authenticator: Authentic
 
     Raises NotAllowed if the caller cannot be identified, and RateExceeded if invalid tokens come too often
     from its address. Raises StoreUnavailable if the store is needed to identify the caller and does not
-    answer. Raises InvalidField if the metadata names several projects, or one that cannot exist.
+    answer. Raises InvalidField if the metadata names several projects, or a name that no project
+    can have.
     """
     caller, identity = await authenticator.authenticate(metadata, _host_at(context.peer()), context)
     projects = [value for key, value in metadata if key == PROJECT_HEADER and isinstance(value, str)]

@@ -266,7 +266,7 @@ class _Supervision:
         self._context.set_trailing_metadata(((REQUEST_ID_HEADER, self._identity),))
 
     def explain(self, error: Exception) -> None:
-        """Keep the status code and the message for an error of the handler."""
+        """Keep the code, the message and any exceeded limit of the error that ended the call."""
         self.code, message = _explain(error, self._method, self._identity)
         self._message = _clipped(without_secrets(message))
         if isinstance(error, LimitExceeded):  # the error is not kept: it would keep this frame alive
@@ -276,7 +276,7 @@ class _Supervision:
     async def abort(self) -> NoReturn:
         """End the call with its error and the request id.
 
-        `_end` has already written the call's line to the log.
+        `CallInterceptor._end` has already logged the call.
         """
         message = self._message
         metadata: tuple[tuple[str, str | bytes], ...] = ((REQUEST_ID_HEADER, self._identity),)

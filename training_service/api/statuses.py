@@ -1,4 +1,4 @@
-"""Keeps the serialized status message of a job until the job changes, for clients that poll."""
+"""Keeps the serialized status message of a job until its status changes, for clients that poll."""
 
 from job_tracker.domain.job import Job
 from job_tracker.jobs import JobView

@@ -44,14 +44,17 @@ class Authenticator(Protocol):
         ...
 
     def refused(self, error: NotAllowed, address: str) -> None:
-        """Record that an open call from this address was ended, because its proof has expired."""
+        """Record that an open call from this address was ended because its client certificate has expired."""
 
 
 class Proofs:
     """Identifies callers by a token, or by a client certificate if no token was sent."""
 
     def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
-        """`identify` is None without client certificates. `is_open`: callers without proof are operators."""
+        """`identify` is None if client certificates are not accepted.
+
+        With `is_open`, callers that send neither a token nor a certificate are operators.
+        """
         self._callers = callers
         self._identify = identify
         self._is_open = is_open

@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""The largest number of turns that each side takes in a handshake. A handshake needs fewer."""
+"""More turns than each side needs in a handshake."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ServerTls:
     key: bytes
     leaf: x509.Certificate
     client_ca: bytes | None = None
-    """The authorities of client certificates, as PEM; None if none are accepted."""
+    """The authorities of client certificates, as PEM; None if no client certificates are accepted."""
     client_ca_expires_at: datetime | None = None
     """The earliest time at which one of these authorities expires. Already expired authorities do not
     count."""

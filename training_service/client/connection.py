@@ -24,7 +24,7 @@ PROJECT_VARIABLE = "TRAINING_PROJECT"
 DEFAULT_ADDRESS = "127.0.0.1:51001"
 """The address at which a service listens by default."""
 SYSTEM_ROOTS = "system"
-"""The value of `ca` for the authorities that gRPC trusts by itself."""
+"""The value of `ca` for the authorities that gRPC trusts by default."""
 
 _VARIABLES = {
     "ca": CA_VARIABLE,
@@ -37,7 +37,7 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Connection:
-    """The address of a service, and the files of TLS. Without `ca` and `cert`, there is no TLS."""
+    """The address of a service, and the files of TLS. TLS is used if `ca` or `cert` is given."""
 
     address: str
     ca: str | None = None
@@ -88,8 +88,8 @@ def connection(
 ) -> Connection:
     """Return the connection to use. Raises InvalidRequest if the configuration file cannot be used.
 
-    The file is `training-service/client.toml` in XDG_CONFIG_HOME, or in `~/.config` without it. The file's
-    values for TLS belong to the file's address, so they are not used for another address.
+    The file is `training-service/client.toml` in XDG_CONFIG_HOME (by default, `~/.config`). The file's values
+    for TLS belong to the file's address, so they are not used for another address.
     """
     file = _configured()
     configured = file.get("address", DEFAULT_ADDRESS)

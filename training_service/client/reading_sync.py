@@ -124,8 +124,8 @@ class JobReader:
         """Yield the current status of the job, then the new status at every change, until the job has ended.
 
         A slow reader may miss statuses, but not the last one. If the service goes away after the first
-        status, the watch connects again, and raises Unavailable after `patience` seconds. Raises NotFound if
-        there is no such job.
+        status, the watch connects again; it raises Unavailable if the service stays away for `patience`
+        seconds. Raises NotFound if there is no such job.
         """
         return self._watch(job_id, timeout=None)
 
@@ -168,8 +168,8 @@ class JobReader:
         the time before each line.
 
         If the service goes away after the first chunk, this method connects again and continues after the
-        last chunk, so no line is lost or repeated. It raises Unavailable after `patience` seconds. To
-        continue later or elsewhere, give the `position` of the last chunk received.
+        last chunk, so no line is lost or repeated. It raises Unavailable if the service stays away for
+        `patience` seconds. To continue later or elsewhere, give the `position` of the last chunk received.
         """
         request = requests.logs(
             job_id,
@@ -240,8 +240,9 @@ class JobReader:
     def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
         """Return the queue as the scheduler sees it.
 
-        Jobs, queues and machines that the caller may not see have no ids and no names. The caller needs a
-        role in `project` or, without a project, in the caller's default project.
+        Jobs that the caller may not see have no id and no project. Queues that the caller may not see have
+        numbers in place of names, and so have all machines. The caller needs a role in `project` or, without
+        a project, in its default project.
         """
         return self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 

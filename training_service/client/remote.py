@@ -40,8 +40,9 @@ class Remote(Generic[P, R]):
         """Upload the folder, queue a job that calls the function with these arguments; return the job's id.
 
         Raises InvalidRequest if the function is not defined at the top of a module that can be imported, if
-        the folder does not contain this module, if the arguments do not fit the function or would change as
-        JSON, or if this is called in the job. Raises the errors of `TrainingClient.run`, too.
+        the folder does not contain this module, if the arguments do not fit the function, if JSON cannot
+        represent them unchanged, or if this is called in the job. Raises the errors of `TrainingClient.run`,
+        too.
         """
         main = getattr(sys.modules["__main__"], "__file__", None) or ""
         if Path(main).name == RUNNER:

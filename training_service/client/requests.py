@@ -351,7 +351,7 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 @_validated
 def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
-    """Build the request for the first page of the queue. Raises InvalidRequest for a page without jobs."""
+    """Build the request for the first page of the queue. Raises InvalidRequest if `page_size` is below 1."""
     if page_size < 1:
         raise InvalidRequest(f"limit: {page_size} is not allowed; use at least 1")
     return GetQueueRequest(project=project, queue=queue, page_size=page_size)

@@ -50,9 +50,9 @@ class TrainingClient(JobReader):
     `ca` turns on TLS. It is a PEM file with the certificates of the authorities that the client trusts, or
     "system" for the authorities that gRPC trusts by default. `cert` and `key` are PEM files with the caller's
     certificate and its key. `server_name` is a name in the service's certificate; it is needed if the
-    certificate does not have the host of `address`. Their defaults are the environment variables
-    TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
-    docs/security.md). The files are read once, so create a new client before the caller's certificate
+    certificate does not have the host of `address`. The defaults of these four options are the environment
+    variables TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, else ~/.config/training-service/client.toml
+    (see docs/security.md). The files are read once, so create a new client before the caller's certificate
     expires.
 
     `token`, or the first line of the file `token_file`, proves who is calling. Without both, the client uses
@@ -64,7 +64,7 @@ class TrainingClient(JobReader):
 
     If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
     A call that a limit refuses is repeated within `timeout`, no earlier than the service asks for. If
-    it refuses one of the streams that `timeout` does not bound, the stream is repeated within `patience`.
+    a limit refuses a stream that `timeout` does not bound, the stream is repeated within `patience`.
 
     Every method may raise TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.

@@ -27,7 +27,7 @@ MOST_PROJECTS = 100
 """The number of projects that have a label of their own: the first ones, sorted by name."""
 MOST_MACHINES = 20
 OTHERS = "other projects"
-"""The label of the jobs of all other projects together. It is not the name of a project."""
+"""The label of the jobs of all other projects together. No project can have this name."""
 
 
 @dataclass(frozen=True, slots=True)

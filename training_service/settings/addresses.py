@@ -39,7 +39,7 @@ def host_of(address: str) -> str:
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can reach HOST:PORT.
 
-    The only host name that counts is `localhost`, and only if all its addresses are loopback addresses. Other
+    Of all host names, only `localhost` can be loopback, if all its addresses are loopback addresses. Other
     names may resolve to other addresses later.
     """
     host = host_of(address)

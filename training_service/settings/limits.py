@@ -97,7 +97,7 @@ class LimitSettings(Config):
     )
 
     def rate_of(self, kind: CallKind) -> Rate | None:
-        """Return a counter of calls of this kind; None if they have no limit."""
+        """Return a limit on the rate of calls of this kind; None if there is no limit."""
         return _counter(getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst"))
 
     @property

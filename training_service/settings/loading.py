@@ -26,7 +26,9 @@ class SettingsError(Exception):
 
 
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
-    """Return the effective settings: `flags` (nested by group), then the environment, then the file.
+    """Return the effective settings.
+
+    A value comes from the first source that has it: `flags` (nested by group), the environment, the file.
 
     Raises SettingsError with a line for each bad setting: its source, its name and the reason.
     """

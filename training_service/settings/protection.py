@@ -50,7 +50,10 @@ def may_send_code(settings: Settings) -> bool:
 
 
 def unprotected(settings: Settings) -> Iterator[Problem]:
-    """Yield the settings that open the service to others without protection, and contradictions about TLS."""
+    """Yield the settings that open the service to other machines without protection.
+
+    Also yield the settings that contradict the settings of TLS.
+    """
     server, reports = settings.server, settings.reports
     encrypted = is_encrypted(settings)
     if not (server.insecure or is_loopback(server.address) or encrypted):

@@ -15,7 +15,10 @@ def trainctl(*words: str) -> str:
 
 
 def submit_line(request: pb.TrainRequest, project: str) -> str:
-    """Return the command of trainctl that sends the request in the project."""
+    """Return the command of trainctl that sends the request in the project.
+
+    The parts of the request for which trainctl has no option are left out.
+    """
     words, _ = words_of(request, project)
     return trainctl(*words)
 

@@ -79,7 +79,7 @@ class LivePages:
     async def each(
         self, items: AsyncGenerator[T, None], pause: float = 0.0
     ) -> AsyncGenerator[T | None, None]:
-        """Yield the items, at most one in `pause` seconds.
+        """Yield the items, on average at most one in `pause` seconds.
 
         Yield None after each _QUIET_SECONDS without an item. Closes `items`.
         """

@@ -111,7 +111,8 @@ class Read:
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
     """Read the lines of a part from pieces of the log.
 
-    If the part is too large, lines are left out: the later ones with `at` or `find`, else the earlier ones.
+    If the part is too large, lines are left out: with `at` or `find`, the later ones; otherwise, the earlier
+    ones.
     """
     kept: deque[Line] = deque()
     size, searched, position, is_cut = 0, 0, "", False

@@ -11,11 +11,11 @@ from job_tracker.domain.job import Job
 from training_service.web.showing import number
 
 MOST_AXES: Final = 9
-"""The largest number of parameters that are shown."""
+"""The largest number of parameters that have an axis. The table shows all parameters that differ."""
 _MOST_CATEGORIES: Final = 12
 _LOGARITHMIC_FROM: Final = 20.0
-"""An axis is logarithmic if its smallest value is above 0, and its largest is this many times as large or
-more."""
+"""An axis is logarithmic if its smallest value is above 0, and its largest value is at least this many times
+as large."""
 _SHADES: Final = 5
 _USUAL: Final = ("accuracy", "score", "loss", "error")
 _NOT_SET: Final = "not set"

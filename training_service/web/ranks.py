@@ -20,7 +20,7 @@ class RankRow:
     role: str
     node: str
     pace: RankPace | None
-    """The pace of the rank's slowest process. None: the rank reports no pace."""
+    """The pace of one process of the rank; see `_paces`. None: the rank reports no pace."""
 
     @property
     def is_slow(self) -> bool:
@@ -60,7 +60,8 @@ def ranks_of(job: Job) -> Ranks:
 def _paces(job: Job) -> Mapping[int, RankPace]:
     """Return the pace of each rank by number.
 
-    If a rank has several processes, its pace is that of the slowest process.
+    If a rank has several processes, its pace is that of the process with the fewest steps; among equals, of
+    the slowest one.
     """
     processes = job.allocated_group.trainers.processes
     found: dict[int, RankPace] = {}

@@ -33,7 +33,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Converts Unix times between a first and a last one to places."""
+    """Converts Unix times, from `first` to `last`, to places."""
 
     first: float
     last: float

@@ -96,7 +96,7 @@ class Shield:
             return False
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return whether the browser's headers allow that a page of the dashboard sent the request.
+        """Return whether, by the browser's headers, a page of the dashboard may have sent the request.
 
         Requests without these headers, for example of curl, are accepted.
         """

@@ -62,7 +62,7 @@ class Visitors:
         return await self.still(_remembered(session, address))
 
     async def caller_with_token(self, connection: HTTPConnection) -> Caller:
-        """Return the caller whose token is in the request's headers, as the API finds it in the metadata.
+        """Return the caller whose token is in the request's headers. The API reads metadata in the same way.
 
         Raises NotAllowed, RateExceeded and StoreUnavailable.
         """
@@ -73,7 +73,7 @@ class Visitors:
     async def still(self, caller: Caller) -> Caller:
         """Return the caller with its present roles.
 
-        Raises LoginNeeded if its token is no longer valid, and StoreUnavailable.
+        Raises LoginNeeded if its token is no longer valid. Raises StoreUnavailable.
         """
         try:
             return await self.callers.current(caller)

@@ -98,7 +98,7 @@ class Visit:
         return job_id
 
     def new_key(self) -> str:
-        """Return a request key for a form, so that sending it twice makes one job."""
+        """Return a request key for a form, so that a form that is sent twice makes only one job."""
         return token_urlsafe(16)
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:

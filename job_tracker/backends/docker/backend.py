@@ -1,4 +1,4 @@
-"""The Docker backend: see Backend in base.py, and docs/architecture.md."""
+"""The Docker backend: see Backend in base.py, and docs/architecture-backends.md."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -119,8 +119,10 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and endings that a crashed service left, and unused images of
-        programs and volumes of Python environments.
+        """See Backend.
+
+        Also removes networks and endings that a crashed service left, unused images of programs, and unused
+        volumes with Python environments.
         """
         await self._spool.sweep()
         await self._cache.sync()

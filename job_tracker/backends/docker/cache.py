@@ -83,7 +83,10 @@ class ContainerCache:
                     self._remove(known.id)
 
     async def look(self, container: str) -> Container | None:
-        """Inspect the container with this id or name, update its group, and return it; None if it is gone."""
+        """Inspect the container with this id or name, and update its group.
+
+        Return the container; None if it is gone.
+        """
         try:
             found = await self._inspected(container)
         except NotFound:

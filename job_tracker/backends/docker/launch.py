@@ -3,7 +3,7 @@
 The replica that creates the master carries out the launch. If another replica finds the master, or this
 replica does after a restart, it waits at most two seconds for the master to start, and then continues the
 launch. It waits in the same way for each other container that it finds. Without the wait, both replicas could
-start the same container. If the container had ended by then, the second start would run it again.
+start the same container. If the container ended between the two starts, the second start would run it again.
 
 All containers are created before the first is started. So if a launch cannot create a container, no program
 has run. If a started group lacks a container, the container was removed from outside, and is not created
@@ -113,7 +113,7 @@ class Launcher:
         return await repeated(create_or_adopt, _GOING_SECONDS, _LOOK_SECONDS)
 
     async def _create(self, wanted: ContainerPlan, plan: DockerPlan, image: str) -> Container | None:
-        """Create the container. Return None if the name is taken."""
+        """Create the container. Return None if the name is taken, or if the new container is already gone."""
         try:
             request = {**with_secrets(wanted), "Image": image}
             made = await self._client.create_container(wanted.name, request)

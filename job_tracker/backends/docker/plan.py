@@ -50,7 +50,7 @@ class ContainerPlan:
     inherit: tuple[str, ...]
     """The names of variables that are copied from the environment of the service."""
     secret_files: Mapping[str, str]
-    """The paths of files. Each file has the value of the variable that is its key here."""
+    """The paths of the files with the values of variables, by the name of the variable."""
     restarts: int = 0
     """The number of restarts of the container's rank up to this container."""
 

@@ -29,7 +29,9 @@ def container(
     has_program: bool = False,
     environments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the request that creates a container. Without a `command`, it runs the command of its image.
+    """Return the request that creates a container.
+
+    Without a `command`, the container runs the command of its image.
 
     With `has_program`, the image has the files of an uploaded program in its folder HOME. The container then
     has an anonymous volume there, into which the engine copies these files. The volume is removed with the

@@ -1,10 +1,10 @@
 """A local view of the service's pods: a list from the API server, then a watch that continues from the list.
 
 The view may lag behind the cluster, especially after a lost connection. The view never goes backwards: an
-object is replaced only by a later version of the same object. So the object that a write returns can be added
-at once, and it does no harm if the watch delivers it again. All objects are listed again after each failure
-and periodically. The list makes up for all missed changes. The work for one event does not depend on the
-number of pods.
+object is replaced only by an object of the same name with a later version. So the object that a write returns
+can be added at once, and it does no harm if the watch delivers it again. All objects are listed again after
+each failure and periodically. The list makes up for all missed changes. The work for one event does not
+depend on the number of pods.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _OF_STATUS = frozenset(
 class WatchTiming:
     """The duration of a watch, the period of full lists, and the pauses after failures.
 
-    A watch without any message, even a bookmark, for `silence` seconds counts as a dead connection.
+    If a watch receives no message for `silence` seconds, not even a bookmark, its connection counts as dead.
     """
 
     watch_seconds: int = 240

@@ -71,9 +71,9 @@ class Listing:
 class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
-    The first call connects. Calls raise ApiError, and BackendRefused if no credentials can be read.
-    Unreachable, and a Conflict of a create other than AlreadyExists, are raised only after several tries;
-    other errors are raised at once. `watch`, `logs` and `execute` are not retried.
+    The first call connects. Calls raise ApiError, and BackendRefused if no credentials can be read. Two
+    errors are raised only after several tries: Unreachable, and a Conflict of a create that is not
+    AlreadyExists. Other errors are raised at once. `watch`, `logs` and `execute` are not retried.
     """
 
     def __init__(

@@ -244,7 +244,8 @@ class PodGroup(LiveGroup):
     def may_change_by_itself(self) -> bool:
         """Whether the observation may change without an event.
 
-        This is true for a pod that cannot start, a pod that has not appeared yet, and a pod on a silent node.
+        This is true for a pod that cannot start yet, a pod that has not appeared yet, and a pod on a silent
+        node.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)

@@ -10,8 +10,8 @@ from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Place
 
 _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
-"""The weight of each preference, from 1 to 100. For pods on the same machine, the preferences for rack and
-zone count, too."""
+"""The weight of each preference, from 1 to 100. Pods on the same machine are also in the same rack and zone,
+so all three weights are added for them."""
 _STRONGEST = 100
 _WEAKEST = 1
 """The weight of places that the request does not name, if the request asks for pods to be apart.

@@ -173,9 +173,10 @@ def plan(
 
 
 def _command(job: Job, command: Sequence[str]) -> Sequence[str]:
-    """Return the command for the manifest. In the command of an uploaded program, nothing may be replaced.
+    """Return the command for the manifest.
 
-    The command of an algorithm may refer to variables as $(NAME).
+    The command of an algorithm may refer to variables as $(NAME), which Kubernetes replaces. In the command
+    of an uploaded program, Kubernetes must replace nothing.
     """
     return manifests.literal(command) if job.spec.program else command
 

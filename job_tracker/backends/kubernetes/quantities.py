@@ -22,7 +22,7 @@ def offered(quantities: Mapping[str, str]) -> Amounts:
 
 
 def requested(pod: Manifest) -> Amounts:
-    """Return the resources that a pod requests, as the scheduler counts them.
+    """Return the resources that a pod requests, as the scheduler of Kubernetes counts them.
 
     The containers of a pod run together with its sidecars, which are init containers that are restarted.
     Before that, each other init container runs with the sidecars that are listed before it. The largest

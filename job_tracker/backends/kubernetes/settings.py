@@ -174,7 +174,7 @@ class KubernetesSettings(ProgramImages):
     def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
         """Return the marks of pods for Kueue.
 
-        `priorities` has the number of each priority, by the name of its class.
+        `priorities` has the number of each class of `scheduling.priorities`, by its name.
         """
         classes = {priorities[name]: each for name, each in self.kueue.priority_classes.items()}
         return KueueMarks(self.kueue.queues, classes)

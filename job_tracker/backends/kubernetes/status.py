@@ -202,8 +202,8 @@ def _never_started(rank: int, pod: Manifest) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """The removal of a pod from outside: its row, the cluster's words, and the time when it began, if
-    known.
+    """The removal of a pod from outside: its row in the tables of diagnosis.py, its reason in the cluster's
+    words, and the time when it began, if known.
     """
 
     row: Row

@@ -48,7 +48,8 @@ _LOG_SECONDS = 10.0
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
-# The wait for kubelets to remove ended pods. It is short, because old kubelets do so only every 10 s.
+# The wait for kubelets to remove ended pods. It is short, because old kubelets remove them only every 10 s,
+# which is too long to wait.
 _KUBELET_SECONDS = 0.5
 # The shortest grace period, in seconds, with which the API server waits for the node; with 0, it does not.
 _STALLED_GRACE = 1
@@ -257,8 +258,8 @@ class Stopper:
     async def _ask_for(self, pod: Manifest) -> None:
         """Raise Unreachable if the API server is away, so that the caller repeats its work later.
 
-        Call this before the deletion of a pod whose log could not be saved. A server that is away might still
-        execute the deletion later, and with the pod remove a log that has not been read.
+        Call this before the deletion of a pod whose log could not be saved. Otherwise, a server that is away
+        might still execute the deletion later, and a log that was not read would be lost.
         """
         with suppress(NotFound):
             await self._client.read("pods", pod["metadata"]["name"])

@@ -1,8 +1,8 @@
 """A strategic merge of an overlay into a pod, as in `kubectl patch` and kustomize. Pure.
 
 Objects merge key by key, and null deletes a key. The lists in _MERGE_KEYS merge element by element, matched
-by the key given there. In all other lists, the overlay replaces the whole list. `$patch` (merge, replace or
-delete) in an object or an element, and `$retainKeys`, work as in Kubernetes. Other directives are refused.
+by the key given there. Any other list is replaced as a whole. `$patch` (merge, replace or delete) in an
+object or an element, and `$retainKeys`, work as in Kubernetes. Other directives are refused.
 """
 
 from collections.abc import Mapping, Sequence

@@ -6,7 +6,9 @@ live/<group>/<rank>/command         input of the supervisor; see supervisor.py
 live/<group>/<rank>/restarts        how often the rank was restarted; written before `command`
 live/<group>/<rank>/work/           where the rank starts: empty, or the files of its uploaded program
 live/<group>/<rank>/unpacked        see working_copies.py
+live/<group>/<rank>/tmp/            the rank's temporary files (TMPDIR)
 live/<group>/<rank>/…               output of the supervisor; see supervisor.py
+live/<group>/supervisors.log        the errors of supervisors that fail
 kept/<group>/                       a stopped group, without `command`, which holds secrets
 kept/<group>/keep.json              how long it stays unchanged; written before the group moves here
 ended/<group>/                      a cleaned-up group, until its logs are in storage
@@ -195,7 +197,7 @@ class GroupFolder:
     def order_to_stop(self, grace: float) -> None:
         """Write the order to stop the group within `grace` seconds.
 
-        After that, supervisors start no rank of the group.
+        Once the order is written, supervisors start no rank of the group.
         """
         _publish_json(self.place / "stop.json", {"grace": grace})
 

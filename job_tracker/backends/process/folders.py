@@ -35,7 +35,7 @@ class Folders:
         """Return the live groups that are not in `known`, and the known groups that are no longer live."""
         there = set(self._own(self._live))
         names = {_folder_name(group) for group in known}
-        # A folder without a record is left from an interrupted launch that never ran anything.
+        # A folder without a record is left out: its launch was interrupted before it ran anything.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
         gone = [group for group in known if not (self._live / _folder_name(group)).is_folder()]
         return [folder for folder in found if folder is not None], gone
@@ -75,8 +75,8 @@ class Folders:
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live groups and clean it up.
 
-        With `keep_until`, the group's folder stays unchanged until a sweep after that time. If the clean-up
-        fails, a later sweep repeats it.
+        Secrets are removed at once. With `keep_until`, all other files stay unchanged until a sweep after
+        that time. If the clean-up fails, a later sweep repeats it.
         """
         if keep_until is not None:
             try:
@@ -216,8 +216,8 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
             found[int(rank)] = role
-    # Training can make folders, too. So the number of ranks is the number of the folders, because the highest
-    # number in their names may be forged.
+    # Training can make folders, too. So the number of ranks is taken from the number of the folders, because
+    # the highest number in their names may be forged.
     ranks = range(min(len(found) + 1, records.MAX_RANKS))
     roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)

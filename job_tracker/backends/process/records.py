@@ -91,7 +91,7 @@ def read(place: Place, kind: type[Record]) -> Record | None:
     except FileNotFoundError:
         return None
     except ValidationError as error:
-        # A power failure may have cut the record short. It has also ended all processes.
+        # A power failure may have cut the record short. In that case, all processes have ended, too.
         raise Damaged(f"{place.path} is damaged: {explain(error, kind)}") from error
     except OSError as error:
         if local_faults.hinders_reading(error):

@@ -10,7 +10,7 @@ supervisor
 - runs the command of `command` (see `_Command`) in a new session, with `work` as working directory;
 - writes the output of the command and all its descendants to `log`, each line with its time;
 - on SIGTERM stops every process of the rank, with the grace period of the group's `stop.json`;
-- writes `exit.json` when the rank and all its descendants have ended.
+- when the rank has ended, kills the descendants that are left, and then writes `exit.json`.
 
 The supervisor closes the pipe as soon as the command runs or has failed to start. If the supervisor itself
 fails before that, it writes the errno to the pipe, so that the service recognises a temporary fault such as a
@@ -28,7 +28,8 @@ import resource
 import sys
 import time
 
-# The folder is last on the path, so that packages installed there cannot hide Python's own modules.
+# The folder of the package job_tracker comes last on the path, so that packages installed there cannot hide
+# Python's own modules.
 sys.path.append(os.path.abspath(__file__).rpartition("/job_tracker/")[0])
 
 from job_tracker.logs.writing import LogWriter, RecordMaker
@@ -39,8 +40,8 @@ _READY = 3
 _DEFAULT_GRACE = 10.0
 _PIPE = 64 * 1024
 _LAST_WORDS_SECONDS = 5.0
-# A service that checks for a live supervisor holds the lock for a moment. On a busy machine, the service may
-# have to wait for a processor in this moment.
+# A service that checks for a live supervisor holds the lock for a moment. On a busy machine, this moment may
+# become longer, because the service waits for a processor.
 _LOCK_SECONDS = 5.0
 _RESERVED_BYTES = 4096
 

@@ -31,7 +31,7 @@ LONGEST_CAUSE = 300
 """The largest number of characters of a log's line in a message."""
 _SEARCHED_LINES = 20
 PROGRESS = "::progress:: "
-"""The marker of a report of progress (see reports). After an error, it shows that the training continued."""
+"""The marker of a report of progress (docs/reports.md). After an error, it shows that training continued."""
 # A line about a step shows, too, that the training continued. A progress bar does not: programs redraw it at
 # their end.
 _WENT_ON = re.compile(
@@ -70,7 +70,7 @@ class Cause:
     """The remedy for this kind of failure; empty if its kind is unknown."""
     category: Category = Category.CRASHED
     at: int = 0
-    """The index of that line among the last lines of the log."""
+    """The index of the line that names the cause, among the last lines of the log."""
 
 
 def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> Kind:
@@ -229,7 +229,7 @@ _CALL = re.compile(r'\s{0,8}File "([^"]{1,500})", line (\d{1,9}) in (.{1,200})$'
 def is_lost_peer(line: str) -> bool:
     """Return whether a failure with this line is only a consequence of another rank's failure."""
     line = line[:LONGEST_LINE]
-    # A server whose certificate is not trusted is a peer, too, but not a rank.
+    # LOST_PEER may also match an error about an untrusted certificate, but its server is not a rank.
     return LOST_PEER.search(line) is not None and UNTRUSTED.search(line) is None
 
 

@@ -117,9 +117,10 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     ) -> AsyncGenerator[bytes, None]:
         """Read from the engine what the rank has printed since its last restart, in pieces of whole records.
 
-        With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
-        so that none is lost or repeated. While the group is being stopped, broken streams of some engines are
-        opened again only with `for_stop`. Raises NoLiveLog and the errors of the engine.
+        With `follow`, wait until the rank starts, and open the stream again if it breaks. The times of the
+        lines show where to continue, so that no line is lost or repeated. While the group is being stopped,
+        broken streams of some engines are opened again only with `for_stop`. Raises NoLiveLog and the errors
+        of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):

@@ -104,7 +104,7 @@ def common_variables(
 
 
 def options_unreadable(error: ValueError) -> Diagnosis:
-    """Diagnose that this version cannot read the options of the job, which an earlier version accepted."""
+    """Diagnose that this version cannot read the options of the job, which another version has stored."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary="The stored options of the job cannot be read.",
@@ -114,7 +114,7 @@ def options_unreadable(error: ValueError) -> Diagnosis:
 
 
 def configuration_changed() -> Diagnosis:
-    """Diagnose that the configuration has changed since the launch of the group began."""
+    """Diagnose that the configuration or the service's version has changed since the launch began."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary="The configuration or the version of the service changed while the group was being launched.",

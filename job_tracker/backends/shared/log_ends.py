@@ -12,8 +12,8 @@ A report of torchrun has 35 lines, and 10 more for each process.
 """
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""The rules if the line with the cause is not among the last lines: the number of lines that are kept before
-this line, the number of the log's last lines that are kept, and the largest length of these last lines.
+"""Limits for a log whose line with the cause is not among its last lines: the number of lines that are kept
+before this line, the number of last lines that are kept, and the length to which each of these is cut.
 """
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")

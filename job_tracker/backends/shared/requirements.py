@@ -1,5 +1,5 @@
-"""The arguments to put before a command in a container or pod, so that it has the packages of its
-requirements file.
+"""The arguments to put before the command of a program in a container or pod, so that the command runs with
+the packages of the program's requirements file.
 
 See requirements_runner.py.
 """

@@ -1,4 +1,4 @@
-"""Repeats a call to an engine that is expected to succeed in a moment."""
+"""Repeats calls to an engine that are expected to succeed in a moment."""
 
 import asyncio
 import time

@@ -106,10 +106,10 @@ class _Reading:
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` returns true for its line. In that case, an earlier
-    exception counts: one that led to the last exception, or one of another process of the instance. In an
-    exception group, its first exception counts. If the program failed because of a command that it had
-    started, the exception at the end of the command's output counts.
+    This is the last exception, unless `is_consequence` returns true for its line. In that case, another
+    exception counts if there is one: one that led to the last exception, or one of another process of the
+    instance. In an exception group, its first exception counts. If the program failed because of a command
+    that it had started, the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
@@ -134,7 +134,7 @@ def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedEx
 
 
 def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:
-    """Yield the exceptions of these lines that were not ignored, in their order."""
+    """Yield the exceptions in these lines, in their order, without those that Python reports as ignored."""
     readings: dict[str, _Reading] = {}
     for at, raw in enumerate(lines):
         process, line = without_process(raw[:LONGEST_LINE])

@@ -1,4 +1,4 @@
-"""The watch of a backend that can observe all groups, and that has a feed of changes."""
+"""A watch, made from a function that observes all groups or machines, and from a feed of changes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import TypeVar
@@ -17,7 +17,8 @@ async def watched(
     """Yield the items that `look` returns, then END_OF_SNAPSHOT, then changes from `feed`: see Backend.watch.
 
     Changes that arrive before `look` returns are left out, because their group may have been stopped in the
-    meantime. So `look` must not await anything between its observation and its return.
+    meantime. So that no change is missed, `look` must not await anything between its observation and its
+    return.
     """
     found = await look()
     with feed.subscribe() as changes:

@@ -48,7 +48,10 @@ class Judgement:
     loss: float
     """The mean pinball loss of the expected P50 and P90, in seconds."""
     loss_of_last_waits: float
-    """The mean pinball loss if the quantiles of the last 500 waits are the expected ones, in seconds."""
+    """The mean pinball loss, in seconds, if the quantiles of the last 500 waits were the estimates.
+
+    Both losses leave out the jobs that began to wait before any job had started.
+    """
 
     @property
     def ratio(self) -> float:

@@ -211,5 +211,5 @@ def jain(values: Sequence[float]) -> float:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest of the sorted values that at least this share of the values does not exceed."""
+    """Return the smallest of the sorted values such that at least this share of all values are no larger."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

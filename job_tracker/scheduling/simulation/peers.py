@@ -77,7 +77,7 @@ class FreeOverTime:
 
 
 def fifo(snapshot: Snapshot, now: float) -> Plan:
-    """Return the plan of strict first in, first out: no job overtakes another."""
+    """Return the plan of strict first in, first out: no job overtakes another of at least its priority."""
     return _planned(snapshot, now, reservations=0)
 
 

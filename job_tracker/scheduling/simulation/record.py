@@ -29,7 +29,7 @@ class Record:
     """The reasons why the job's reservation was moved later, one for each move."""
 
     def promise(self, at: float) -> None:
-        """Record the start that a reservation promises. If it is infinite, it is no promise."""
+        """Record the start that a reservation promises, if it is the first one. Infinite: no promise."""
         if self.first_promise is None and isfinite(at):
             self.first_promise = at
 

@@ -122,7 +122,7 @@ class _Replay:
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs for which another job was being stopped when it ended by itself."""
+        """The claims of waiting jobs. For each, another job was being stopped, but then ended by itself."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))

@@ -16,7 +16,7 @@ def prepared(
     longest: float | None = None,
     priorities: bool = False,
 ) -> list[TraceJob]:
-    """Return the jobs submitted after `since`, with run times cut at `longest` seconds.
+    """Return the jobs submitted after `since` (0: all jobs), with run times cut at `longest` seconds.
 
     Run times below a second become a second. Without `priorities`, all jobs have priority 0.
     The first job is submitted at 0. Raises TraceError if no job is left.

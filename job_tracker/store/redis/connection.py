@@ -33,7 +33,7 @@ class Address:
     prefix: str = "training-service"
 
     def __str__(self) -> str:
-        """Return the address without the password."""
+        """Return the address without the user name and the password."""
         parts = urlsplit(self.url)
         place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         return f"{place} (prefix {self.prefix})"
@@ -75,8 +75,8 @@ class Connection:
     async def run(self, script: Script, *arguments: str | int) -> list[Any]:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
-        A call takes at most twice `answer_seconds`, unless hundreds of calls wait: if a batch gets no answer,
-        the calls that wait for the next batch fail, too. A cancelled call may still take effect.
+        If a batch gets no answer, the calls that wait for the next batch fail, too. So a call takes at most
+        twice `answer_seconds`, or longer if hundreds of calls wait. A cancelled call may still take effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))

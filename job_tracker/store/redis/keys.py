@@ -28,7 +28,7 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
     {p}:metrics:ID            hash: a job's metrics, NAME -> the number of points seen, and the stride
     {p}:metrics:ID:NAME       list: the points of a metric, each "ATTEMPT STEP AT VALUE"
     {p}:artifacts:ID          hash: a job's artifacts, NAME -> JSON
-    {p}:requests              hash: request key -> id, for the project default
+    {p}:requests              hash: request key -> id, for the project named default
     {p}:requests:PROJECT      hash: the same for another project
     {p}:token:ID              hash: one token of a caller
     {p}:tokens                sorted set, all scores 0: the ids of all tokens

@@ -101,7 +101,7 @@ def _first_at(read: Read, moment: float) -> int:
 
     If there are no such jobs, return the id after the last job. The times are assumed to grow with the ids.
     """
-    # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
+    # There are two subqueries, since SQLite uses the index for min() or max() only if a query computes no
     # other value.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:

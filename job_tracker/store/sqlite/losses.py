@@ -26,7 +26,7 @@ class LossWatch:
         self.is_whole = True
         """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed these files.
 
-        False, too, if only the lock file was lost: another service may use the other files.
+        It is also false if only the lock file was lost, since another service may then use the other files.
         """
         self.is_cut = False
         """Whether a file was truncated. If so, a checkpoint would damage the database."""

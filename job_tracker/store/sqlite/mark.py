@@ -35,8 +35,7 @@ class Mark:
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
-        """Return whether the database with this store id, whose newest job has `last_id`, may lack later
-        jobs.
+        """Return whether the database with this store id may lack jobs with ids above its `last_id`.
 
         `had_log` says whether the write-ahead log had content before the database was opened.
         """

@@ -25,7 +25,7 @@ from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
 
 _NAN = -sys.float_info.max
-"""Stands for NaN in the table of points, since SQLite has no NaN. No other reported value equals it."""
+"""Stands for NaN in the table of points, since SQLite has no NaN. A report of this value is read as NaN."""
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:

@@ -47,8 +47,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
     written by a newer version, or has the write-ahead log of another database beside it. A missing file whose
-    log exists is refused, too, and so is a file that never had a job if there are folders that jobs have
-    `used`.
+    log exists is refused, too. `used` are folders with files of jobs: if there are any, a file that never had
+    a job is refused, too.
     """
     try:
         before = mark.read(path)

@@ -86,7 +86,8 @@ class SqliteStore(
         """Open or create the file.
 
         Raises StoreRefused if the file is in use, is damaged, belongs to another program, or was written by a
-        newer version. A file that never had a job is also refused if there are folders that jobs have `used`.
+        newer version. `used` are folders with files of jobs: if there are any, a file that never had a job is
+        refused, too.
         """
         lock = files.lock(path)
         try:

@@ -32,9 +32,9 @@ class _Pending:
     outcome: Any = None
     error: Exception | None = None
     is_written: bool = False
-    """Whether readers may see the write already.
+    """Whether the write was committed, although the caller gets an error: the commit may not be durable.
 
-    The caller still gets an error, since the write may not be durable.
+    Readers may already see such a write. False after a commit without an error.
     """
 
 

@@ -2,7 +2,7 @@
 dimensions.
 
 The processes form a grid. Each row sums chunks, each column sums its chunk over the rows, and each row
-gathers the chunks. This sends the bytes of a ring in 2 (rows - 1) + 2 (columns - 1) steps.
+gathers the chunks. This sends as many bytes as a ring, in 2 (rows - 1) + 2 (columns - 1) steps.
 """
 
 from torch import Tensor

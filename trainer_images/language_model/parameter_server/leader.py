@@ -68,7 +68,7 @@ class Leader:
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.
 
-        Return a list: the gradient if all servers have it now, otherwise nothing.
+        Return a list: the gradient's order if this was the last server to get it, otherwise nothing.
         """
         self.traffic[shard] = traffic
         worker, number = order
@@ -90,7 +90,8 @@ class Leader:
     def welcome(self, server: int, ordered: int) -> None:
         """Send a server the orders that it has missed: those after the first `ordered`.
 
-        The server or the leader has just taken over. If states are being gathered, ask for its state, too.
+        The server or the leader has just taken over. Forget which gradients the server had, because it
+        announces them again. If states are being gathered, ask for the state of its shard, too.
         """
         shard = self._roles.shard_of(server)
         self._servers[shard] = server

@@ -8,10 +8,11 @@ from trainer_kit.errors import GroupError, ParameterError
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of the ranks: ranks 0 to k-1 serve a shard each, the next k stand by, the others work.
+    """The roles of the ranks.
 
-    Rank 0 leads: it decides the order in which all servers take gradients. Raises ParameterError if no rank
-    is left to work.
+    Ranks 0 to k-1 serve a shard each. The next k ranks stand by, if there are standbys. The others work. Rank
+    0 leads: it decides the order in which all servers take gradients. Raises ParameterError if no rank is
+    left to work.
     """
 
     world_size: int

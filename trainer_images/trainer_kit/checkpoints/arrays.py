@@ -41,9 +41,10 @@ def kept(
     `group` is one of `groups`. `state` has everything that changes during training and is the same in all
     processes: arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and
     plain values. Training code may replace its entries. `own` has the values that differ between the
-    processes; they are sent to rank 0, so they should be small. The state of each process's random generators
-    is also kept: of Python, of NumPy, and of PyTorch if it has been imported. `before_save` is called in all
-    processes after the same step, right before they save. Every process of the group must call this.
+    processes; each save sends them to all processes, so they should be small. The state of each process's
+    random generators is also kept: of Python, of NumPy, and of PyTorch if it has been imported. `before_save`
+    is called in all processes after the same step, right before they save. Every process of the group must
+    call this.
 
     A rank that did not exist when the checkpoint was saved keeps its own values and generators.
 

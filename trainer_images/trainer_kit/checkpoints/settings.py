@@ -22,7 +22,7 @@ class Settings:
     keep: int
     """The number of newest checkpoints to keep."""
     grace: int
-    """Seconds from SIGTERM until the process ends, even if it has not saved."""
+    """The maximum number of seconds from SIGTERM to the end of the process, even if it has not saved."""
     weights_only: bool = True
     """Whether to load only types whose loading runs no code. Requests cannot set this."""
 

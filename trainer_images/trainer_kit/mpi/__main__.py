@@ -18,7 +18,8 @@ SUCCESS = 0
 def main() -> NoReturn:
     """Exit with mpirun's code in the launcher, and with 0 in other instances when the launcher is done.
 
-    The exit code is 1 for a group that was not complete in time or lost an instance, and 143 after SIGTERM.
+    The exit code is 1 for a group that was not complete in time or lost an instance, 143 after SIGTERM, and
+    130 after SIGINT.
     """
     command = sys.argv[1:]
     if not command:

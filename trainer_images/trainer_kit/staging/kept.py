@@ -82,7 +82,7 @@ class Kept:
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # so no other process looks for leftovers now
+            with _held(self.folder, fcntl.LOCK_EX):  # so that no other process looks for leftovers now
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial

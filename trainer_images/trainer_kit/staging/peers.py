@@ -60,7 +60,7 @@ class Peers:
             work.wait()
 
     def everywhere(self, value: Any) -> Any:
-        """Return rank 0's value, which JSON can represent, in all ranks. The others pass None."""
+        """Return rank 0's value in all ranks. It must consist of JSON values. The other ranks pass None."""
         if self.size == 1:
             return value
         content = json.dumps(value).encode() if self.rank == 0 else b""

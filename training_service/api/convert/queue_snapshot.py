@@ -1,4 +1,4 @@
-"""The queue as callers may see it."""
+"""Converts a snapshot of the queue, as the caller may see it, to its message."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta

@@ -103,7 +103,7 @@ def _what_happened(why: Diagnosis) -> str:
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
-    if why.category is Category.STALLED:  # the summary has the right line of the stacks
+    if why.category is Category.STALLED:  # the summary names the line at which the rank stands
         return why.summary
     last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
@@ -117,9 +117,9 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """Return a sentence on why the job waits; if no reason is known, the note of the first rank that has one.
+    """Return a sentence on why the job waits; "" if no reason is known.
 
-    The text is empty if no rank has a note.
+    It has the reason of the launch, else the note of the cluster's own queue, else the first note of a rank.
     """
     if job.waits_for:
         return f" It waits: {job.waits_for}."

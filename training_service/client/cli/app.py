@@ -84,7 +84,7 @@ def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
 
 
 def _unwrapped(text: str) -> str:
-    """Join the lines of each paragraph without indented lines.
+    """Join the lines of each paragraph that has no indented lines.
 
     Otherwise, the help would keep the line breaks of the source.
     """

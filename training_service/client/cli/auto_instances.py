@@ -99,8 +99,8 @@ def _found(series: Series, wish: Wish) -> int:
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
     """Create the folder of the study, unless it has the same study already.
 
-    If the service has refused all trials of the study in the folder, that study is replaced. Raises
-    BadParameter if the folder has another study.
+    If the service has refused trials of the study in the folder, and no trial can have a job, that study is
+    replaced. Raises BadParameter if the folder has another study.
     """
     try:
         record, history = sweeping.read(wish.folder)

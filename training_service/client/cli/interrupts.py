@@ -1,4 +1,4 @@
-"""Keeps Ctrl-C recognizable."""
+"""Recovers the KeyboardInterrupt that a RuntimeError hides."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 def interrupts_kept() -> Iterator[None]:
     """If Ctrl-C in the block has become a RuntimeError, raise its KeyboardInterrupt instead.
 
-    `threading.Condition.wait`, in which gRPC waits, releases a lock and takes it back. If Ctrl-C comes just
-    in between, the lock is not held any more where it is released, and this error hides the interrupt.
+    `threading.Condition.wait`, in which gRPC waits, releases a lock and acquires it again. If Ctrl-C comes in
+    between, the code that releases the lock afterwards raises a RuntimeError, since the lock is not held.
     """
     try:
         yield

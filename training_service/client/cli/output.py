@@ -46,7 +46,7 @@ class Output:
     """Writes results to standard output in one form."""
 
     def __init__(self, *, json: bool, quiet: bool = False) -> None:
-        """With `quiet`, no notes are written and, unless `json` is set, only brief results."""
+        """With `quiet`, no notes are written, and results are brief. With `json`, results are never brief."""
         self._quiet = quiet
         if json or quiet:
             self.form = Form.JSON if json else Form.QUIET

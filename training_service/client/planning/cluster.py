@@ -56,9 +56,9 @@ class Cluster:
     host_bandwidth: float = 25e9
     """Bandwidth from a device to the memory of its host."""
     layer_overhead: float = 0.0
-    """Seconds that it takes to start the operations of a layer's passes for one micro-batch.
+    """The time in seconds to start the operations of a layer's passes for one micro-batch.
 
-    They do not depend on the size of the micro-batch. They are 0 where operations are queued faster than they
+    It does not depend on the size of the micro-batch. It is 0 where operations are queued faster than they
     run, as on GPUs with large layers.
     """
     efficiency: float = EFFICIENCY

@@ -45,7 +45,7 @@ class Model:
     tied: bool = True
     """Whether the head uses the matrix of the embedding."""
     causal: bool = True
-    """Whether a token does not attend to later tokens, which halves the operations of attention."""
+    """Whether a token attends only to itself and earlier tokens, which halves the operations of attention."""
     positions: int = 0
     """The number of learned positions; 0 if positions have no parameters."""
 

@@ -127,8 +127,8 @@ def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed:
 
 
 def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
-    """Raise ValueError if an index of weights beside the file has a different number of parameters than the
-    model.
+    """Raise ValueError if the number of parameters in an index of weights beside the file differs from that
+    of the model by more than 10 %.
 
     The number is checked only if the config.json names the type of the weights, and the type is known here.
     """

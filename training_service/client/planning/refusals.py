@@ -7,7 +7,7 @@ from training_service.client.planning.costs import Layout, Training
 from training_service.client.planning.reasons import VOCABULARY, parameters
 
 _LARGEST: Final = {"HEADS": 10_000, "CONTEXT": 4095, "BATCH_SIZE": 1_000_000, "MICRO_BATCHES": 100_000}
-"""The largest values that language-model accepts, of the parameters that may be larger in a plan."""
+"""The largest values that language-model accepts, for parameters to which a plan may give larger values."""
 
 
 def refusals(training: Training, layout: Layout) -> Iterator[str]:

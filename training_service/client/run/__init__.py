@@ -1,1 +1,3 @@
-"""Prepares the files of a folder for their upload to the service, so that a job can run a program in them."""
+"""Prepares the upload of a folder's files to the service, so that a job can run a program in a copy of the
+folder.
+"""

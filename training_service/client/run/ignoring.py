@@ -31,7 +31,7 @@ class Ignored:
     def ignores(self, path: Path, *, is_folder: bool) -> bool:
         """Return whether a file or folder below the root is left out.
 
-        The result is right only if its parent folder is not left out.
+        The result is right only if the parent folder of `path` is not left out.
         """
         if path.name in _ALWAYS or (is_folder and (path / _OF_VIRTUAL_ENVIRONMENT).exists()):
             return True

@@ -7,7 +7,7 @@ from itertools import combinations
 Matrix = Sequence[Sequence[float]]
 
 _SINGULAR = 1e-12
-"""A pivot below this share of its column's length means that the columns depend on each other."""
+"""A pivot below this share of its column's squared length means that the columns depend on each other."""
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ class Series:
     def law(self) -> Law | None:
         """The law that the points follow; None without points.
 
-        Its times are seconds for one example: with weak scaling on each instance, with strong scaling on the
-        whole group.
+        With strong scaling, its times are the seconds of one example on the whole group. With weak scaling,
+        they are the seconds of one example on each instance.
         """
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None

@@ -1,4 +1,4 @@
-"""How many instances are worth using, by the efficiency of the last added instance or by prices."""
+"""Finds how many instances are worth using, by the efficiency of the last added instance or by prices."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -93,7 +93,7 @@ class History:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the service has refused trials, and certainly no trial has had a job."""
+        """Whether the service has refused trials, and no trial can have had a job."""
         may_have_job = any(
             trial.job is not None or trial.state in ("proposed", "cancelled") for trial in self.trials
         )

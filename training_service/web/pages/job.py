@@ -27,7 +27,7 @@ _EXPLAINED_SECONDS: Final = 0.04
 """The longest time that the page waits for the reasons why a job waits. If they take longer, they come with
 the page's first event."""
 _EXPLANATION_SECONDS: Final = 1.0
-"""An explanation may have been begun at most this many seconds before a page asks for it."""
+"""A page may show an explanation that was begun up to this many seconds before the page asks for it."""
 
 
 async def overview(visit: Visit) -> Response:

@@ -105,7 +105,7 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
 
 
 async def _gantt(visit: Visit, caller: Caller, project: str) -> Gantt | None:
-    """Return the picture of the project's queue. None: the caller may not see it."""
+    """Return the picture of the queue. None: the caller may not see the queue in this project."""
     try:
         return gantt_of(await visit.jobs.snapshot(caller, project, lanes=MOST_LANES))
     except Forbidden:

@@ -34,7 +34,7 @@ _NAMES_IN_ERRORS: Final = {
 """The names of inputs, by the names that errors have for them, if the names differ."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 _KEPT: Final = ("pod_options", "retry_policy", "deadlines", "number_policy", "expected")
-"""The fields of a request that have no input. A form that begins with a job can keep the job's values."""
+"""The fields of a request that have no input. A form that was filled from a job keeps the job's values."""
 _LARGEST_ID: Final = 2**63 - 1
 
 
@@ -49,7 +49,7 @@ class Filled:
     key: str
     """The request key. It makes sure that a form that is sent twice makes only one job."""
     source: int = 0
-    """The id of the job whose values of fields without an input are kept. 0: these have the defaults."""
+    """The id of the job whose values are kept for fields without an input. 0: these have the defaults."""
 
 
 async def form(visit: Visit) -> Response:
@@ -193,7 +193,7 @@ def _request(filled: Filled, kept: pb.TrainRequest) -> pb.TrainRequest:
 def _lines(visit: Visit, filled: Filled, kept: pb.TrainRequest) -> dict[str, Any]:
     """Return the command lines for trainctl and grpcurl.
 
-    They are empty if the form has no algorithm, or invalid tags. Other fields are not checked.
+    They are empty if the form names no algorithm or has invalid tags. Other fields are not checked.
     """
     if not filled.algorithm:
         return {"trainctl": "", "grpcurl": ""}

@@ -119,7 +119,7 @@ def about(table: str) -> Iterator[None]:
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
     """Return the tables KIND.NAME of a TOML file, by name.
 
-    Raises InvalidRequest if the file cannot be used, has no such table, or has anything else.
+    Raises InvalidRequest if the file cannot be read, has no such table, or has other content.
     """
     try:
         with file.open("rb") as opened:

@@ -78,9 +78,10 @@ def plan() -> None:
 
 
 class PlanCommand(TyperCommand):
-    """Replaces `plan` if a planner is named or installed: `trainctl plan [ALGORITHM] OPTIONS`.
+    """Runs a planner in place of `plan`: `trainctl plan [ALGORITHM] OPTIONS`.
 
-    `transformer` is a planner of the client, for the transformers of any program.
+    `transformer` is the client's own planner, for the transformers of any program. If it is not named, and no
+    planner is installed, `plan` itself runs.
     """
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:

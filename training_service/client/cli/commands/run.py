@@ -228,8 +228,8 @@ def _submitted(answer: TrainResponse) -> str:
 def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
     """Return the command that runs the program.
 
-    A `--` after the program only separates the program's arguments. `files` is None if the files were
-    uploaded before. Raises InvalidRequest if the program is a Python file that is not among the files.
+    A `--` directly after the program is dropped. `files` is None if the files were uploaded before. Raises
+    InvalidRequest if the program is a Python file that is not among the files.
     """
     first, *arguments = program
     if arguments[:1] == ["--"]:

@@ -42,7 +42,10 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return the number in the text if it is sent to the service as the same text; otherwise the text."""
+    """Return the text as a number. Return it unchanged if it is not one, or would be sent as other text.
+
+    For example, 1e-3 would be sent as 0.001.
+    """
     try:
         number = _number(text)
     except ValueError:

@@ -12,9 +12,9 @@ def waiting(ranks: Sequence[RankStatus]) -> str:
     """Return advice if all ranks of a job wait for others for a long time; "" if there is none to give.
 
     If even the rank that waits the least waits for more than MOST_WAITING of a step, the exchange of data
-    takes this time, and the advice says how to reduce it. If one rank waits less, the others may wait for
-    this rank; the status names slow ranks. There is no advice either if a job has only one rank, if a rank
-    does not train, or if its steps are unknown.
+    takes this time, and the advice says how to reduce it. If one rank waits less, there is no advice: the
+    others may wait for this rank, and the status names slow ranks. There is also none if the job has only
+    one rank, if a rank does not train, or if its steps are unknown.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

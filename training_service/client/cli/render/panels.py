@@ -139,7 +139,10 @@ def _times(status: GetTrainingStatusResponse, now: datetime) -> Iterable[facts.F
 
 
 def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
-    """Yield a progress bar if the job has reported progress. The bar pulses if the total is unknown."""
+    """Yield a progress bar if the job has reported progress.
+
+    If the total is unknown, the bar pulses, and is left out when the job has ended.
+    """
     if not status.HasField("progress"):
         return
     done = words.fraction_done(status.progress)

@@ -44,7 +44,7 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
 
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """Write a plot for each metric to one image. Its suffix chooses the format. Raises BadParameter."""
+    """Write a plot for each metric to one image, in the format of the suffix. Raises BadParameter."""
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):

@@ -26,7 +26,7 @@ class Shown:
 
     @property
     def worth(self) -> dict[str, int]:
-        """How many instances are worth using, by the name of the rule: "efficiency" and, if both prices are
+        """The number of instances worth using, by the name of the rule: "efficiency" and, if both prices are
         given, "price". It is empty without a law.
         """
         series, prices = self.series, self.prices
@@ -77,7 +77,7 @@ class Shown:
 
 
 def line(shown: Shown) -> str:
-    """Return a line for each point, with columns separated by tabs, and then the sentences about the law."""
+    """Return a line for each number of instances, with columns separated by tabs, and then `sentences`."""
     rows = ["\t".join((_title(shown.series), *_cells(row))) for row in shown.rows]
     return "\n".join((*rows, *sentences(shown)))
 

@@ -22,8 +22,9 @@ _END_OF_STRING = re.compile("[\x07\x18\x1a\x9c\x1b\n\r]")
 class TerminalText:
     """Removes terminal sequences and control characters from one stream of text, piece by piece.
 
-    A sequence may span pieces. Line breaks and tabs stay. A carriage return, with which progress bars
-    overwrite their line, becomes a line break, so a job cannot overwrite text that others have printed.
+    Characters that change the direction of text are removed, too. A sequence may span pieces. Line breaks and
+    tabs stay. A carriage return, with which progress bars overwrite their line, becomes a line break, so a
+    job cannot overwrite text that others have printed.
     """
 
     def __init__(self) -> None:

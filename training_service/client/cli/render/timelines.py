@@ -1,4 +1,4 @@
-"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (with Matplotlib, an extra)."""
+"""Pictures of timelines: text for a terminal, lines for a pipe, or an image (needs Matplotlib)."""
 
 from importlib import import_module
 from pathlib import Path
@@ -81,7 +81,7 @@ def line(job: int, box: Box) -> str:
 
 
 def save(timeline: Timeline, label: str, path: Path) -> None:
-    """Write an image with a row for each rank. Its suffix chooses the format. Raises BadParameter."""
+    """Write an image with a row for each rank, in the format of the suffix. Raises BadParameter."""
     plots.check(path, "--output")
     pyplot: Any = import_module("matplotlib.pyplot")
     ranks = timeline.measured.ranks
