@@ -64,7 +64,8 @@ class NumberPolicy:
     def forbids(self, metric: str) -> bool:
         """Return whether an attempt fails if this metric is not finite."""
         name = metric.casefold()
-        counts = any(fnmatchcase(name, pattern.casefold()) for pattern in self.metrics)
+        # "[" has no special meaning, since names such as loss[0] contain it.
+        counts = any(fnmatchcase(name, pattern.casefold().replace("[", "[[]")) for pattern in self.metrics)
         return self.on_nonfinite is OnNonfinite.FAIL and counts
 
 

@@ -66,7 +66,7 @@ class AttemptReport:
     job_id: int
     attempt: int
     at: datetime
-    """The time at which the service took the reports for this write."""
+    """The time at which the latest of these reports arrived at the service."""
     progress: Progress | None = None
     points: tuple[MetricPoint, ...] = ()
     artifacts: tuple[Artifact, ...] = ()

@@ -21,7 +21,7 @@ from job_tracker.store.reports import ReportStore
 log = logging.getLogger(__name__)
 
 _WRITE_SECONDS = 0.5
-_MOST_WAITING_POINTS = 10_000  # of one attempt, while the store is unavailable
+_MOST_WAITING = 10_000  # points, and artifacts, of one attempt while the store is unavailable
 _IDLE = timedelta(minutes=10)
 _MOST_ATTEMPTS = 100_000
 
@@ -87,7 +87,7 @@ class ReportBuffer:
         page.progress = advanced(page.progress, report, page.heard_at, page.numbers.forbids)
         page.points += report.points
         page.artifacts += report.artifacts
-        del page.points[:-_MOST_WAITING_POINTS]
+        del page.points[:-_MOST_WAITING], page.artifacts[:-_MOST_WAITING]
         self._note_change(attempt)
         self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
@@ -216,7 +216,7 @@ class ReportBuffer:
         return AttemptReport(
             job_id=job_id,
             attempt=number,
-            at=self._clock(),
+            at=page.heard_at,
             progress=page.progress,
             points=points,
             artifacts=artifacts,

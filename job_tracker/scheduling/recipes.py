@@ -141,8 +141,8 @@ class PreemptionRecipe(Config):
         ge=timedelta(0),
         le=_LONGEST_RUNTIME,
         description="How long attempts of elastic jobs of the queue run before the service may stop them so "
-        "that they continue with more or fewer instances. 0: the number of instances never changes. Default "
-        f"without a parent: {PreemptionRules().resize_period / 60:.0f} minutes.",
+        "that they continue with more or fewer instances. 0: only preemptions change the number. "
+        f"Default without a parent: {PreemptionRules().resize_period / 60:.0f} minutes.",
     )
 
 

@@ -90,7 +90,7 @@ def wanted(query: QueryParams) -> Wanted:
     try:
         states = tuple(dict.fromkeys(JobState(text) for text in query.getlist("state") if text))
     except ValueError:
-        [first, *_] = [text for text in query.getlist("state") if text not in set(JobState)]
+        [first, *_] = [text for text in query.getlist("state") if text and text not in set(JobState)]
         allowed = ", ".join(JobState)
         raise InvalidField("state", f"{quoted(first)} is not a state; allowed: {allowed}") from None
     tags = [tag for text in query.getlist("tag") for tag in text.replace(",", " ").split()]

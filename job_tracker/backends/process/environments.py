@@ -61,8 +61,8 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 def sweep(root: Path, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds.
 
-    Of the others, keep at most `most` for each project: those that were used last. The cache of uv counts as
-    one of them. Environments of running jobs stay. Raises OSError.
+    Of the others, keep at most `most` for each project: those that were used last. Environments of running
+    jobs stay. Raises OSError.
     """
     for project in _entries(root):
         requirements_runner.sweep(str(project), keep, most)

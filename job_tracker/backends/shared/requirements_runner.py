@@ -36,6 +36,7 @@ FAILED = "training-service: the requirements were not installed"
 """The beginning of the last line of output if the packages cannot be installed."""
 EXIT_CODE = 95
 _LOCK = ".lock"
+_CACHE = "cache"
 _PLAIN = re.compile(rb"[A-Za-z0-9][\w.-]*\s*(\[[\w,.\s-]*\])?\s*((===?|[<>~!]=|<|>)[^/\\]*)?(;[^/\\]*)?")
 
 
@@ -127,16 +128,19 @@ def is_pinned(content: bytes) -> bool:
 def sweep(root: str, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds.
 
-    Of the others, keep at most `most`: those that were used last. Environments of running commands stay.
-    Raises OSError.
+    Of the others, keep at most `most`: those that were used last. Environments of running commands stay. The
+    cache of uv is removed by its time alone. Raises OSError.
     """
     locks = [
         entry.path for entry in os.scandir(root) if entry.name.endswith(_LOCK) and not entry.is_symlink()
     ]
-    aged = sorted(locks, key=_used_at, reverse=True)
-    for number, lock in enumerate(aged):
-        if number >= most or _used_at(lock) < time.time() - keep:
+    kept = 0
+    for lock in sorted(locks, key=_used_at, reverse=True):
+        is_cache = os.path.basename(lock) == _CACHE + _LOCK
+        if _used_at(lock) < time.time() - keep or (kept >= most and not is_cache):
             _remove(lock)
+        elif not is_cache:
+            kept += 1
 
 
 def _used_at(path: str) -> float:
@@ -203,8 +207,8 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
             "another image"
         )
     shutil.rmtree(folder, ignore_errors=True)
-    cache = os.path.join(os.path.dirname(folder), "cache")
-    used = os.open(f"{cache}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    cache = os.path.join(os.path.dirname(folder), _CACHE)
+    used = os.open(cache + _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.flock(used, fcntl.LOCK_SH)  # held until this program ends
     os.utime(used)
     environment = {

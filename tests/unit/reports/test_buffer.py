@@ -52,6 +52,20 @@ async def test_an_attempt_ended_by_another_replica_is_forgotten_and_refused(stor
         await book.take((job.id, 1), Report({"step": 3}))
 
 
+async def test_a_report_that_arrived_before_the_end_counts_though_it_is_written_later(
+    store: SqliteStore,
+) -> None:
+    clock, job = Clock(), await running(store)
+    book = ReportBuffer(store, clock)
+    await book.take((job.id, 1), Report({"step": 9}))
+    await store.update(job.ended(Ending(JobState.SUCCEEDED, NOON), NOON))  # by another replica
+    clock.now += timedelta(seconds=1)
+    await book.write()
+    progress = (await store.get(job.id)).progress
+    assert progress is not None
+    assert progress.step == 9
+
+
 async def test_a_forbidden_number_is_kept_after_many_others_that_are_not_finite(store: SqliteStore) -> None:
     fails = spec(numbers=NumberPolicy(on_nonfinite=OnNonfinite.FAIL))
     job = await store.submit(fails, NOON, None, 100)

@@ -41,6 +41,11 @@ def test_me_is_the_caller() -> None:
     assert wanted(QueryParams("by=me")).where(ADA).submitted_by == ADA.name
 
 
+def test_a_bad_state_is_quoted_even_behind_an_empty_one() -> None:
+    with pytest.raises(InvalidField, match="'no' is not a state"):
+        wanted(QueryParams("state=&state=no"))
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

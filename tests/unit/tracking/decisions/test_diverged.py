@@ -78,6 +78,12 @@ def test_a_rank_that_crashes_because_of_the_numbers_is_not_the_cause() -> None:
         assert decided.job.diagnosis.category is Category.DIVERGED
 
 
+def test_a_pattern_with_brackets_names_a_metric_with_brackets() -> None:
+    policy = replace(FAIL, metrics=("loss[*]",))
+    assert policy.forbids("Loss[0]")
+    assert not policy.forbids("loss*")
+
+
 def test_a_hostile_pattern_takes_bounded_time() -> None:
     # With a pattern that goes back at each *, this would take years.
     policy = replace(FAIL, metrics=("*a" * 60 + "b",) * 16)

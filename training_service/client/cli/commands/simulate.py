@@ -230,7 +230,7 @@ def _describe(session: Session, found: LiveQueue, assume: timedelta) -> None:
             f"{simulations.duration(assume.total_seconds())}"
         )
     if found.omitted:
-        parts.append(f"{found.omitted} more wait, and are left out")
+        parts.append(f"{words.count(found.omitted, 'further job')} left out")
     session.output.note("; ".join(parts))
 
 

@@ -1,5 +1,6 @@
 """Parses the what-ifs of trainctl simulate: --add FLAVOR=N and --quota QUEUE=[[FLAVOR/]RESOURCE=]N."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from job_tracker.scheduling.simulation import trace
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster, Quota
 from job_tracker.scheduling.simulation.spot import Spot
 from training_service.client.cli.commands.assignments import parsed
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,11}")
 
 
 def changes(
@@ -45,7 +48,7 @@ def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
 
 
 def _whole(name: str, text: str, least: int, option: str) -> int:
-    number = int(text) if text.lstrip("+-").isdecimal() and len(text) < 12 else None
+    number = int(text) if _WHOLE.fullmatch(text) else None
     if number is None or not least <= number <= trace.MOST_INSTANCES:
         raise typer.BadParameter(
             f"{name} is '{text}'; it must be a whole number from {least} to {trace.MOST_INSTANCES}",

@@ -89,6 +89,7 @@ def test_a_plot_has_utilisation_waiting_fairness_and_shares(
         (("--policy", "magic"), "'magic' is not one of"),
         (("--add", "a100"), "'a100' is not KEY=VALUE"),
         (("--add", "a100=x"), "a100 is 'x'; it must be a whole number"),
+        (("--add", "a100=--5"), "a100 is '--5'; it must be a whole number"),
         (("--add", "default=-9"), "leaves -1 instances"),
         (("--quota", "nope=1"), "no job is in queue 'nope'; queues: default"),
         (("--quota", "default=9"), "the quotas are 9 instances in all; flavor default has 8"),
@@ -149,7 +150,7 @@ def test_without_a_file_the_queue_of_the_service_is_simulated(
     base, more = map(json.loads, result.stdout.splitlines())
     assert (base["end_s"], more["end_s"]) == (120, 60)
     assert more["scenario"] == "planner, a100+4, quota vision=a100/nvidia.com/gpu=8"
-    assert "5 more wait, and are left out" in result.stderr
+    assert "5 further jobs left out" in result.stderr
     for words, problem in (
         (("--add", "h100=1"), "there is no such flavor; allowed: a100, spot"),
         (("--capacity", "9"), "the service has the flavors a100, spot; use --add FLAVOR=N"),
