@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
 
-from job_tracker.backends.shared.evidence import LOST_PEER
+from job_tracker.backends.shared.evidence import LOST_PEER, TRAINING_IS_COMPLETE
 from job_tracker.backends.shared.failures import only_lost_a_peer
 from job_tracker.backends.shared.log_ends import failure_in
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -87,11 +87,19 @@ class Observation:
         )
 
     def without_late(self, most: int) -> "Observation":
-        """Return the observation in which failed ranks count as lost, if there are at most `most` of them."""
-        failed = [rank for rank in self.ranks if rank.diagnosis]
-        if len(failed) > most:
+        """Return the observation of an elastic group without failures after the end of the training.
+
+        The training is complete once a rank has succeeded. A rank that starts later finds the rendezvous
+        closed, so it counts as succeeded. If the master has succeeded, too, other failed ranks count as lost,
+        if there are at most `most` of them.
+        """
+        if all(rank.status.phase is not Phase.SUCCEEDED for rank in self.ranks):
             return self
-        return replace(self, ranks=tuple(_lost(rank) if rank.diagnosis else rank for rank in self.ranks))
+        ranks = tuple(_late(rank) if _is_late(rank) else rank for rank in self.ranks)
+        failed = sum(rank.diagnosis is not None for rank in ranks)
+        if failed <= most and ranks[MASTER_RANK].status.phase is Phase.SUCCEEDED:
+            ranks = tuple(_lost(rank) if rank.diagnosis else rank for rank in ranks)
+        return replace(self, ranks=ranks)
 
     @property
     def first_failure(self) -> Diagnosis | None:
@@ -181,6 +189,19 @@ def _lost(rank: RankObservation) -> RankObservation:
     assert rank.diagnosis is not None, "it has failed"
     note = f"{_LOST}{rank.diagnosis.summary}"
     return replace(rank, diagnosis=None, status=replace(rank.status, note=note))
+
+
+def _is_late(rank: RankObservation) -> bool:
+    """Return whether the rank failed because it started after the end of the training."""
+    why = rank.diagnosis
+    return why is not None and TRAINING_IS_COMPLETE.search(failure_in(why.detail)) is not None
+
+
+def _late(rank: RankObservation) -> RankObservation:
+    """Return the observation of a late rank as that of a rank that succeeded. Its exit code stays."""
+    note = "Started after the training was complete."
+    status = replace(rank.status, phase=Phase.SUCCEEDED, note=note)
+    return replace(rank, diagnosis=None, status=status)
 
 
 def _ended_at(rank: RankObservation) -> float:

@@ -56,10 +56,9 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        # The interval is in seconds. An agent counts as lost after 15 s, which is also PyTorch's default.
-        # With 9 s, a group would continue 6 s earlier after a loss, but it would fail more often when a
-        # machine pauses for some seconds.
-        "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3,keep_alive_max_attempt=5",
+        # By PyTorch's defaults, agents write to the store every 5 s, and an agent counts as lost after 15 s.
+        # With a shorter interval, the writes of the others keep an agent on a very busy machine from joining.
+        "PET_RDZV_CONF": f"is_host={is_host}",
         # If torchrun gives rank 0 to a process of this instance, all others reach that process here.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).

@@ -135,12 +135,11 @@ def next_step(
 def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
     """Return the observation in which the ranks that the job's group may lose do not count as failed.
 
-    An elastic group may lose workers once its master has succeeded, as long as `min_instances` have not
-    failed: the training is complete, so a worker that starts too late finds no group, and fails. For
-    `is_over`, see Observation.without_lost.
+    An elastic group may lose instances once its training is complete, as long as `min_instances` have not
+    failed. For `is_over`, see Observation.without_lost.
     """
     group = job.spec.group
-    if group.elastic is not None and seen.master.status.phase is Phase.SUCCEEDED:
+    if group.elastic is not None:
         return seen.without_late(len(seen.ranks) - group.elastic.min_instances)
     return seen.without_lost(group.max_lost, job.ranks, is_over=is_over)
 

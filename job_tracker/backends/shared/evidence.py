@@ -19,6 +19,8 @@ LOST_PEER = re.compile(
     r"|failed to connect to all addresses|UnavailableError|[Hh]eartbeat|[Bb]arrier|coordination service"
     r"|Horovod has been shut down|lost (?:communication|connection)"
 )
+# The error of torchrun in an instance that starts after the others have completed the training.
+TRAINING_IS_COMPLETE = re.compile(r"\bRendezvousClosedError\b")
 # Messages of programs that do not trust the certificate of a server: Python and curl, uv (rustls), and Go.
 UNTRUSTED = re.compile(
     r"CERTIFICATE_VERIFY_FAILED|UnknownIssuer|certificate verify failed|"

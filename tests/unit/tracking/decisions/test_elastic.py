@@ -147,6 +147,33 @@ def test_an_elastic_group_that_loses_too_many_workers_fails_although_its_master_
     assert one_left.job.ending == Ending(JobState.SUCCEEDED, NOON)
 
 
+LATE = replace(
+    WHY,
+    rank=0,
+    detail="Traceback (most recent call last):\n  raise RendezvousClosedError\n"
+    "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+)
+
+
+def test_a_master_that_starts_after_a_worker_has_completed_the_training_does_not_fail_the_job() -> None:
+    current = ELASTIC.observed(seen(R, R, R).statuses)
+    late = RankObservation(RankStatus(0, F, exit_code=1), LATE, ended_at=NOON.timestamp())
+    found = Observation((late, *seen(R, S, S).ranks[1:]))
+    decided = step(current, found)
+    assert isinstance(decided, Save)
+    assert decided.job.ending == Ending(JobState.SUCCEEDED, NOON)
+    assert decided.job.ranks[0].note == "Started after the training was complete."
+    assert isinstance(step(decided.job, found), Stop)
+
+
+def test_a_closed_rendezvous_is_a_failure_if_no_instance_has_succeeded() -> None:
+    current = ELASTIC.observed(seen(R, R, R).statuses)
+    closed = RankObservation(RankStatus(0, F, exit_code=1), LATE, ended_at=0.0)
+    decided = step(current, Observation((closed, *seen(F, F, F).ranks[1:])))
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis is not None
+
+
 def test_parameter_servers_are_stopped_with_the_master_at_once() -> None:
     current = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
     decided = step(current, seen(S, R))
