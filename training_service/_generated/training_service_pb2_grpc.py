@@ -248,8 +248,9 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueueSnapshot(self, request, context):
-        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
-        queues and machines that the caller may not see have no ids and no names.
+        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs
+        that the caller may not see have no id and no project. Queues that the caller may not see have numbers in
+        place of names, and so have all machines.
 
         Errors: PERMISSION_DENIED if the caller has no role in the project.
         """

@@ -131,8 +131,9 @@ class TrainingServiceStub:
     caller has no role in the project. NOT_FOUND if the caller may see no such queue.
     """
     GetQueueSnapshot: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]
-    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
-    queues and machines that the caller may not see have no ids and no names.
+    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs
+    that the caller may not see have no id and no project. Queues that the caller may not see have numbers in
+    place of names, and so have all machines.
 
     Errors: PERMISSION_DENIED if the caller has no role in the project.
     """
@@ -228,8 +229,9 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     caller has no role in the project. NOT_FOUND if the caller may see no such queue.
     """
     GetQueueSnapshot: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]  # type: ignore[assignment]
-    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
-    queues and machines that the caller may not see have no ids and no names.
+    """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs
+    that the caller may not see have no id and no project. Queues that the caller may not see have numbers in
+    place of names, and so have all machines.
 
     Errors: PERMISSION_DENIED if the caller has no role in the project.
     """
@@ -406,8 +408,9 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.GetQueueSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.GetQueueSnapshotResponse, _abc.Awaitable[_training_service_pb2.GetQueueSnapshotResponse]]:
-        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs,
-        queues and machines that the caller may not see have no ids and no names.
+        """Returns the queue as the scheduler sees it, for simulations. Viewers of the project may call it. Jobs
+        that the caller may not see have no id and no project. Queues that the caller may not see have numbers in
+        place of names, and so have all machines.
 
         Errors: PERMISSION_DENIED if the caller has no role in the project.
         """
