@@ -72,7 +72,7 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return no limits for any name. If this is `limits_of`, every project exists."""
+    """Return limits without bounds, so that every name counts as a project. The default of `limits_of`."""
     return ProjectLimits()
 
 

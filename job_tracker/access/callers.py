@@ -194,7 +194,9 @@ class Callers:
         self._ends -= {end for end in self._ends if end <= now}
 
     async def follow(self) -> None:
-        """Announce changes of all replicas, and store the time of each token's last use, until cancelled."""
+        """Until cancelled, announce changes of tokens and roles that any replica has made, and store the time
+        of each token's last use.
+        """
         problem = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -207,7 +209,8 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: only this task ends the streams of callers that lost their rights
+            # Any error: without this task, changes by other replicas and expired tokens would end no streams.
+            except Exception:
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:

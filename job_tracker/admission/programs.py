@@ -50,9 +50,10 @@ class Trees(Protocol):
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a job's use of a tree of uncommitted changes; do nothing if the tree is not complete.
+        """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
 
-        Raises InvalidField if the tree has other files than a text of changes.
+        Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not one
+        of changes, whose only file is a diff of limited size.
         """
         ...
 

@@ -116,7 +116,8 @@ class Declarations:
         """Return the datasets of the project, sorted by id.
 
         An empty project stands for the caller's default project. With a `name`, return only the entry that
-        stands for this dataset. Raises UnknownReference if there is none.
+        applies to this dataset: its own, or else the entry for any dataset. Raises UnknownReference if there
+        is neither.
         """
         project = project or caller.default_project
         self._guard.check(caller, "list_datasets", project)

@@ -240,9 +240,9 @@ class Job:
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
         """Return the job with the observed state of its ranks, and their program if known.
 
-        Observations of a group of another size are ignored. If a rank is observed as STOPPED and its end was
-        observed before, the earlier end stays: such a rank was removed during a stop in which the service was
-        killed.
+        Observations of a group of another size are ignored. If the end of a rank was observed before, a later
+        STOPPED does not replace it. A rank that was removed looks STOPPED if the service was killed while it
+        stopped the group.
         """
         if len(ranks) != self.instances:
             return self

@@ -109,8 +109,8 @@ class FolderSpool:
         """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
         With `tail_lines`, earlier starts are left out. If `live` raises one of `gone`, the rank was stopped,
-        and the `current` start is read from the spool. Raises LogsNotFound if the spool has no log of the
-        `current` start and `current` is 0.
+        and the `current` start is read from the spool. If the spool lacks it, raises LogsNotFound for the
+        first start (0), and yields nothing more for later starts.
         """
         try:
             if current and tail_lines is None:

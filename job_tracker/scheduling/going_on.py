@@ -112,8 +112,8 @@ class Kept:
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return the slot of a stopped gang in its new size, after the end of all jobs that are being
-        stopped.
+        """Return the slot in which a stopped gang fits in its new size once all jobs that are being stopped
+        have ended.
 
         None: the gang does not continue in another size, no job is being stopped, the gang fits now, or it
         does not fit even then.

@@ -251,7 +251,7 @@ class Pass:
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield the queue and the promised use of each gang to which a start on the flavor is promised.
 
-        Gangs with claims, and gangs that this pass has already considered, are left out.
+        Left out are gangs with claims (see Snapshot.claims), and gangs that this pass has already considered.
         """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)

@@ -309,7 +309,7 @@ class _Supervision:
 async def _send(context: Context, message: Any) -> None:
     """Send a message of a stream. If the client disconnects, the call counts as cancelled.
 
-    Otherwise gRPC would log the failed send with a traceback.
+    Without this, gRPC would log the failed send with a traceback.
     """
     try:
         await context.write(message)

@@ -99,7 +99,7 @@ class MasterServices:
     def _check_found(self, group: PodGroup) -> None:
         """Recreate the Service of a newly found group, if it is missing.
 
-        Groups that this service is launching are left out.
+        Does nothing for a group that this process is launching (see PodGroup.needs_service).
         """
         if self._is_synced:
             self._recreate_if_missing(group, None)

@@ -94,7 +94,9 @@ class ProcessGroup:
             rank.signal(signal.SIGTERM)
         if not await self._all_ended(within=grace + _STOP_MARGIN_SECONDS):
             for rank in self._ranks:
-                rank.signal(signal.SIGKILL)  # the kernel then kills its child; the sweep kills the others
+                # The kernel then kills the child of the supervisor. The sweep of the rank's folder kills the
+                # other processes of the rank.
+                rank.signal(signal.SIGKILL)
             await self._all_ended(within=None)
         if self.damage or any(rank.left_no_record for rank in self._ranks):
             # A rank without a record may never have run, or may still be running after its record was

@@ -181,8 +181,10 @@ def without_process(line: str) -> tuple[str, str]:
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and message of the exception in a line; None if the line does not end a traceback, or
-    if its exception group already has an exception.
+    """Return the class and message of the exception in a line; None if the line does not end a traceback.
+
+    Of an exception group, only its first exception counts. The lines of the group itself and of its further
+    exceptions give None.
     """
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):

@@ -26,7 +26,7 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
     Raises GroupError if not all hosts connect within the meeting's time-out.
     """
     hosts = Hosts(place)
-    # A group on loopback needs no other address.
+    # Listen on loopback only if the whole group is there; otherwise on all addresses.
     address = place.meeting.host if place.meeting.on_loopback else None
     async with await asyncio.start_server(hosts.welcome, address, place.meeting.port, limit=LONGEST_LINE):
         try:

@@ -114,7 +114,7 @@ class _Git:
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
             # In an option -c, git ends the name at the first =. So the option cannot turn off a driver with =
-            # in its name, and git is not called again.
+            # in its name. If there is one, `is_fine` becomes false, so git is not called again.
             self.is_fine &= "=" not in driver
             self._options += [
                 *("-c", f"{driver}.clean=", "-c", f"{driver}.smudge=", "-c", f"{driver}.process="),

@@ -147,7 +147,10 @@ class Parts(FileSystemBase):
         return bool(os.fspath(checkpoint_id))
 
     def exists(self, path: StrPath) -> bool:
-        """Return whether this process has written the file. No other run writes to the folder."""
+        """Return whether this process has written the file.
+
+        Storage is not asked, since no other run writes to the folder.
+        """
         return os.fspath(path) in self.written
 
     def rm_file(self, path: StrPath) -> None:
