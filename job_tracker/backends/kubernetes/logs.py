@@ -20,6 +20,8 @@ _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 # The kubelet appends this message to a followed log when the container is removed.
 _KUBELET_MESSAGE = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
+# The whole answer of the kubelet if it has removed the container, with status 200.
+_REMOVED = re.compile(rb"unable to retrieve container logs for |failed to try resolving symlinks in path ")
 
 
 class PodLogs(EngineLogs[PodGroup, Manifest]):
@@ -91,12 +93,15 @@ class _PodRecords(StreamRecords):
     def made(self, piece: bytes) -> bytes:
         """Return the records of the new lines in a piece.
 
-        A line without a time continues a cut line, or is a message of the kubelet, which is left out.
+        A line without a time continues a cut line, or is a message of the kubelet, which is left out. Raises
+        NotFound if the message says that there is no log any longer.
         """
         return b"".join([self._made(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", piece)])
 
     def _made(self, line: bytes) -> bytes:
         at = _TIME.match(line)
+        if at is None and not self._is_cut and _REMOVED.match(line):
+            raise NotFound(0, "NotFound", "the log was removed with its container")
         is_wanted = self._is_cut if at is None else self.is_new(_utc(at))
         if not is_wanted:
             return b""

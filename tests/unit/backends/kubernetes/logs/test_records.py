@@ -2,6 +2,7 @@
 
 import pytest
 
+from job_tracker.backends.kubernetes.api_errors import NotFound
 from job_tracker.backends.kubernetes.logs import _PodRecords
 from job_tracker.logs.records import TIME, records_of, text_of
 from job_tracker.logs.writing import LONGEST_PART
@@ -59,6 +60,20 @@ def test_a_long_line_in_pieces_remains_one_line() -> None:
 def test_messages_of_the_kubelet_are_not_program_output() -> None:
     records = _PodRecords(b"")
     gone = b"rpc error: code = NotFound desc = an error occurred when try to find container"
-    assert records.made(b"unable to retrieve container logs for containerd://1") == b""
+    assert records.made(b"failed to watch file") == b""
     made = records.made(DAY + b"1Z half a line" + gone)
     assert text_of(made) == "half a line"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"unable to retrieve container logs for containerd://3ded5303",
+        b'failed to try resolving symlinks in path "/var/log/pods/a/0.log": no such file or directory',
+    ],
+)
+def test_the_log_of_a_removed_container_is_gone_and_not_empty(message: bytes) -> None:
+    with pytest.raises(NotFound, match="removed with its container"):
+        _PodRecords(b"").made(message)
+    printed = DAY + b"1.500000000Z " + message + b"\n"
+    assert _PodRecords(b"").made(printed).endswith(message + b"\n")
