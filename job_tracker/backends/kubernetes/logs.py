@@ -21,7 +21,9 @@ _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\
 # The kubelet appends this message to a followed log when the container is removed.
 _KUBELET_MESSAGE = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
 # The whole answer of the kubelet if it has removed the container, with status 200.
-_REMOVED = re.compile(rb"unable to retrieve container logs for |failed to try resolving symlinks in path ")
+_REMOVED = re.compile(
+    rb"(?:unable to retrieve container logs for |failed to try resolving symlinks in path )[^\n]*\Z"
+)
 
 
 class PodLogs(EngineLogs[PodGroup, Manifest]):

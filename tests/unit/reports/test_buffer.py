@@ -11,7 +11,7 @@ import pytest
 from job_tracker.domain.errors import AttemptOver
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.policies import NumberPolicy, OnNonfinite
-from job_tracker.domain.telemetry import AttemptReport, MetricPoint
+from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.reports import Report, ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.decisions import divergence
@@ -64,6 +64,25 @@ async def test_a_report_that_arrived_before_the_end_counts_though_it_is_written_
     progress = (await store.get(job.id)).progress
     assert progress is not None
     assert progress.step == 9
+
+
+async def test_unwritten_artifacts_are_bounded_and_the_newest_stay(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, written = await running(store), list[AttemptReport]()
+
+    async def record(reports: Sequence[AttemptReport]) -> Sequence[bool]:
+        written.extend(reports)
+        return [True] * len(reports)
+
+    monkeypatch.setattr(store, "record_reports", record)
+    book = ReportBuffer(store, Clock())
+    for part in range(3):
+        names = [f"{part}-{number}" for number in range(5000)]
+        await book.take((job.id, 1), Report(artifacts=[Artifact(name=name, uri="u") for name in names]))
+    await book.write()
+    [report] = written
+    assert [report.artifacts[0].name, report.artifacts[-1].name] == ["1-0", "2-4999"]
 
 
 async def test_a_forbidden_number_is_kept_after_many_others_that_are_not_finite(store: SqliteStore) -> None:

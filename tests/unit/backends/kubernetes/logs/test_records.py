@@ -77,3 +77,4 @@ def test_the_log_of_a_removed_container_is_gone_and_not_empty(message: bytes) ->
         _PodRecords(b"").made(message)
     printed = DAY + b"1.500000000Z " + message + b"\n"
     assert _PodRecords(b"").made(printed).endswith(message + b"\n")
+    assert _PodRecords(b"").made(message + b"\n") == b"", "a line of the program is no answer of the kubelet"
