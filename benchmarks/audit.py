@@ -97,7 +97,7 @@ def _cpu_seconds(server: Server) -> float:
 
 
 def _accepted(server: Server) -> int:
-    """Return the id of the newest job: the number of accepted jobs, and 1 for the job put in by `fill`."""
+    """Return the id of the newest job: the number of accepted jobs, plus 1 for the job of `fill`."""
     with server.stub() as stub:
         return stub.ListTrainingJobs(pb.ListTrainingJobsRequest(page_size=1)).jobs[0].job_id
 

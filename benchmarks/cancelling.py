@@ -1,4 +1,4 @@
-"""Cancels many jobs at once, and measures how soon new jobs are launched meanwhile, and when all have ended.
+"""Measures how soon new jobs are launched while many jobs are cancelled at once, and when these have ended.
 
 On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and free capacity for new jobs. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
@@ -48,8 +48,8 @@ _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as seve
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-# More than the live new jobs, so that a page also shows an older live job. Longer pages would slow the
-# service.
+# More than the number of live new jobs, so that a page also shows an older live job. Longer pages would slow
+# the service.
 _LOOKED_AT = 200
 
 

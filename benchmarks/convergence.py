@@ -1,5 +1,5 @@
-"""Compares the loss of asynchronous training with that of synchronous training on as many examples of real
-text.
+"""Compares the loss of asynchronous training with that of synchronous training, on the same number of
+examples of real text.
 
     python -m benchmarks.convergence [--quick]
 

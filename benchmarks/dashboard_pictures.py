@@ -125,7 +125,7 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # until its slow rank is known, and it has more to lose than the next job
+        time.sleep(25)  # until the job's slow rank is known, and the job has more to lose than the next one
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)
@@ -200,7 +200,7 @@ def _service(folder: Path) -> Iterator[Server]:
 def _replicas(folder: Path) -> Iterator[Server]:
     """Run two replicas on one Redis, with some jobs.
 
-    The block begins when each replica has written its second note, the first one with the store's time.
+    The block begins when each replica has written its second note, which is the first with the store's time.
     """
     with running(folder) as redis, ExitStack() as stack:
         found = [

@@ -3,9 +3,9 @@
     python -m benchmarks.fair_shares [--quick]
 
 A constant number of jobs waits, equally many in each queue. The planner makes a limited number of
-reservations: in shallow queues, fewer jobs wait, and in deep queues, more. Jobs have 1 to 4 instances, and
-run for 1 to 10 minutes, drawn with a fixed seed, so nothing depends on the machine. Only the second half of
-the time counts.
+reservations. In shallow queues, fewer jobs than this number wait, and in deep queues, more. Jobs have 1 to 4
+instances, and run for 1 to 10 minutes, drawn with a fixed seed, so nothing depends on the machine. Only the
+second half of the time counts.
 """
 
 import random

@@ -1,5 +1,5 @@
-"""The time for which ZeRO waits for sums of gradients over a slow link: if the gradients are sent during the
-backward pass, compared with sending after the pass.
+"""The time for which ZeRO waits for sums of gradients over a slow link: with gradients that are sent during
+the backward pass, compared with gradients that are sent after it.
 
 python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 

@@ -97,8 +97,8 @@ def main() -> None:
 
 
 def table_of(measured: list[Measured]) -> Table:
-    """Return a table with a row for each strategy. After each measured value for which there is a formula
-    comes the value by the formula.
+    """Return a table with a row for each strategy. If there is a formula for a measured value, the value by
+    the formula follows it.
     """
     title = "measured beside theory, in KB: memory of a rank, and bytes that it sends or copies in a step"
     table = Table(title=title)

@@ -1,5 +1,5 @@
-"""Measures the work that preemptions lose: if the planner chooses which jobs to stop, and if the newest
-jobs are stopped first, as in Kueue.
+"""Measures the work that preemptions lose under two policies: the planner chooses which jobs to stop, or the
+newest jobs are stopped first, as in Kueue.
 
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 
@@ -9,7 +9,7 @@ It also decides how jobs save: half of them save on the notice, a quarter save e
 ignore the notice, and a quarter never save. All jobs need a minute to restart, so a job that saves on the
 notice loses 60 s with each stop. Policies know only the reported checkpoints. Jobs that save on the notice
 report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
-differ widely, and the target holds for the loss of all draws together. To lose less, the planner may let jobs
+differ widely, and the target is for the loss of all draws together. To lose less, the planner may let jobs
 of the high priority wait, so the table also has their mean wait. The limit in the planner's rule
 (docs/scheduling.md) was chosen on draws 1 to 30. For draws that had no part in the choice, use `--draws 31 32
 33`. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each trace, with one draw.

@@ -7,7 +7,7 @@ when its call returns. The Redis servers run on the same machine as the services
 
 Ready: as in idle.py. After a kill -9, the new leader has to wait for the end of the old lease.
 
-Memory: the increase of Redis's `used_memory` (INFO) by 20,000 submitted jobs, divided by their number.
+Memory: how much Redis's `used_memory` (INFO) grows when 20,000 jobs are submitted, divided by their number.
 """
 
 import asyncio

@@ -88,8 +88,8 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 def _is_unknown(found: Explanation) -> bool:
     if not found.reasons or not found.remedy.text:
         return True
-    # There is no estimate for a job that does not fit, whose queue runs no more jobs, or for whose launch the
-    # service's machine has no room. In these cases, the job's first reason is one of the following.
+    # There is no estimate for a job that does not fit, for a job whose queue may run no more jobs, or for a
+    # job that the service's machine has no room to launch. Such a job's first reason is one of the following.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return found.estimate is None and not never
 

@@ -5,8 +5,8 @@
 Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as `trainctl
 plot --timeline` draws them. This is done twice. If each pass takes one unit of time, the idle share is the
 bubble, independent of the machine. If each pass takes its CPU time, stages that take longer than others add
-to the idle share. Repeated work: the floating point operations that a step takes in addition to those without
-checkpointing, as a share of these, by PyTorch's own counter.
+to the idle share. Repeated work: the floating point operations that checkpointing adds to a step, as a share
+of those without checkpointing, by PyTorch's own counter.
 """
 
 import json

@@ -197,7 +197,7 @@ def _owed(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _giving_way(jobs: int, passes: int) -> Iterator[Row]:
-    """Yield rows with the time of a pass before a running job is stopped for a waiting one, and while it is.
+    """Yield rows with the time of a pass before and while a running job is stopped for a waiting one.
 
     Many jobs run: in the first two rows on capacity without machines, and in the others on machines.
     """

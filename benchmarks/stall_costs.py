@@ -62,7 +62,7 @@ def of_step() -> Row:
 
 
 def of_hook() -> Row:
-    """Return a row with the CPU time that the hook which measures the waiting of DDP adds to a step."""
+    """Return a row with the CPU time that a hook adds to a step of DDP. The hook measures DDP's waiting."""
     added, plain = _hook_cost()
     measured = f"{added:.1f} µs more than {plain:.0f} µs of CPU time"
     return Row("stalls: the waiting of DDP, a step", measured, target="≤ 20 µs", met=added <= 20)

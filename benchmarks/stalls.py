@@ -7,8 +7,8 @@ cost.
   `unseen`, the kit does not know that the other ranks wait. The deadline for progress is 3 s.
 - `default`: `frozen` and `left-out` with the default deadline of 30 s, N / 20 times each.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
-- `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 30 times; the others wait for it in the
-  meeting, or in the backward pass of DDP.
+- `slow`, `slow-ddp`: a rank becomes 30 % slower. The others wait for it in the meeting (`slow`, N / 10
+  times), or in the backward pass of DDP (`slow-ddp`, N / 30 times).
 - `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
 N is 100; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too long.
@@ -198,7 +198,7 @@ def _one(server: Server, folder: Path, deadline: float | None, number: int, kind
 
 
 def _found_at(server: Server, job: int) -> float:
-    """Return the time at which the service found that the job makes no progress. It is read from its log."""
+    """Return the time at which the service found that the job makes no progress, from the service's log."""
     lines = [
         line for line in server.log.read_text().splitlines() if f" job {job}: attempt 1 makes no" in line
     ]

@@ -131,7 +131,7 @@ def _cpu_seconds(server: Server) -> float:
 def _start(path: Path) -> int:
     """Start the supervisor of a rank in the folder `path`.
 
-    Return the read end of the pipe in which it reports a failure to start.
+    Return the read end of the pipe in which the supervisor reports a failure to start.
     """
     (path / "work").mkdir(parents=True)
     fields = ("", str(_MOST_LOG), "1", _PROGRAM, f"PATH={os.environ['PATH']}")

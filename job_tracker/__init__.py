@@ -1,4 +1,4 @@
-"""The domain: jobs and the store, tracker, backends and frameworks that move them.
+"""Jobs, and everything that runs them: the store, the tracker, the backends and the frameworks.
 
-It does not depend on gRPC.
+This package does not depend on gRPC.
 """

@@ -61,7 +61,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of jobs, newest first, and the `before` of the next page; None on the last page."""
+    """A page of jobs, newest first, and the argument `before` for the next page; None on the last page."""
 
     jobs: Sequence[JobView]
     next_before: int | None
@@ -194,7 +194,7 @@ class Jobs:
         return Page(views, found.jobs[-1].id if found.has_more else None)
 
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
-        """Return why the job waits; without reasons if it does not wait. Raises JobNotFound."""
+        """Return why the job waits. If it does not wait, the result has no reasons. Raises JobNotFound."""
         job = await self._visible(caller, "explain", job_id)
         queued = job.state is JobState.QUEUED
         position = await self._store.queue_position(job) if queued else 0
@@ -216,9 +216,9 @@ class Jobs:
         UnknownProject if no jobs are found and the project does not exist, and UnknownReference for a queue
         that the caller may not use.
 
-        `history` is a period of time that ends now. If it is not 0, the page also has the capacity that was
-        used in this period: by each of the first MOST_DRAWN queues of the page, and by each of the first
-        MOST_DRAWN of the `projects` in which the caller has a role.
+        `history` is a period of time that ends now. If it is not 0, the page also has the capacity that some
+        queues and projects used in this period. These are the first MOST_DRAWN queues of the page, and the
+        first MOST_DRAWN of the `projects` in which the caller has a role.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)

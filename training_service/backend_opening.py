@@ -19,7 +19,7 @@ async def open_backend(
     extra_environment: ExtraEnvironment = nothing_more,
     metrics: Metrics | None = None,
 ) -> Opened:
-    """Open the configured backend for the jobs of a store. `metrics` observe the calls of the backend.
+    """Open the configured backend for the jobs of a store. `metrics` observes the calls to the backend.
 
     Raises BackendRefused.
     """

@@ -35,7 +35,7 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return `address`; None if the certificate is not for its host, since ranks would refuse it.
+        """Return `address`; None if ranks would refuse the certificate, because it is not for this host.
 
         Log a warning if the certificate is for another host, or if ranks might not trust its authority.
         """
@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return when the certificates that `server.tls` names expire, by setting."""
+        """Return the times at which the certificates of `server.tls` expire, by setting."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:
@@ -68,7 +68,7 @@ class Certificates:
         return ends
 
     def problems(self) -> int:
-        """Return how many sets of files (TLS, authorities of ranks) have changed and cannot be used."""
+        """Return how many sets of files (TLS, authorities for ranks) have changed and cannot be used."""
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:

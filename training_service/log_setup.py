@@ -82,6 +82,6 @@ def set_up(settings: LoggingSettings) -> None:
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger(GRPC_LOGGER).addFilter(quotes_no_metadata)
-    # Every call that changes something logs a line. So facts that neither format shows are not collected.
+    # Every call that changes something logs a line, so do not spend time on facts that neither format shows.
     logging._srcfile = None  # "Optimization" in the logging HOWTO: records without file and line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -58,7 +58,7 @@ class Dashboard:
 def is_wanted(settings: Settings) -> bool:
     """Return whether to serve the dashboard.
 
-    If a library is missing, raise CannotOpenDashboard with `web.enabled = true`, and return False without it.
+    If a library is missing, raise CannotOpenDashboard if `web.enabled` is true, and return False otherwise.
     """
     wanted = settings.web.enabled
     if wanted is False or (wanted is None and not is_loopback(settings.server.address)):
@@ -118,7 +118,7 @@ def open_dashboard(
             callers=access.callers,
             sessions=Sessions(lambda: keys.current, settings.web.session),
             is_open=is_web_open(settings),
-            # A browser sends a cookie to all services on a machine, so each service gives it another name.
+            # A browser sends a cookie to all services on a machine, so each service has its own name for it.
             cookie=f"{'__Host-' if is_encrypted else ''}training-{store_id}",
             is_encrypted=is_encrypted,
         ),

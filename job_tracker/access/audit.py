@@ -24,7 +24,7 @@ MERGED_SECONDS: Final = 60.0
 MOST_KEPT: Final = 4096
 """If this number of different events is in memory, only events with the action MORE are added.
 
-From twice this number on, new ones do not name their callers.
+From twice this number on, the added events do not name their callers.
 """
 _BATCH: Final = 500
 _CLOSING_SECONDS: Final = 2.0

@@ -64,7 +64,8 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` are the names of operators: in client certificates, or of tokens without a role.
+        """`operators` has the names that make a caller an operator: the name in its client certificate, or
+        the name of its token if the token has no role.
 
         `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
         gives Unix time.
@@ -209,7 +210,8 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            # Any error: without this task, changes by other replicas and expired tokens would end no streams.
+            # Continue after any error: otherwise, expired tokens and changes by other replicas would no
+            # longer end streams.
             except Exception:
                 log.exception("changes of tokens and roles cannot be followed")
 

@@ -138,8 +138,8 @@ class Access:
     ) -> tuple[Sequence[Token], str]:
         """Return a page of tokens, and the `after` of the next page (empty if this page is the last).
 
-        The page has at most `limit` tokens with ids above `after`. They are those of the project, or of all
-        projects if `project` is empty.
+        The page has at most `limit` tokens of the project, or of all projects if `project` is empty. Their
+        ids are above `after`.
         """
         if project:
             self._guard.check(caller, "list_tokens", project)

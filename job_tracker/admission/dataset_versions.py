@@ -35,7 +35,7 @@ class _Place(NamedTuple):
     before: str
     """The part of the URI before the name of the version."""
     after: str
-    """The part of the URI after it."""
+    """The part of the URI after the name of the version."""
 
 
 class DatasetVersions:
@@ -84,7 +84,7 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return a text about the missing file; None if none is missing. Raises StorageUnavailable."""
+        """Return a text about the missing file; None if no file is missing. Raises StorageUnavailable."""
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -154,7 +154,7 @@ def _missing_file(filesystem: Any, folder: str, files: tuple[str, ...]) -> str |
 
 
 def _versions(filesystem: Any, place: _Place) -> list[str]:
-    """Return a few versions that a job could use, first those whose names are most like the missing one."""
+    """Return a few versions that a job could use. Names that are most like the missing version come first."""
     if not place.before:
         return []
     try:

@@ -52,8 +52,8 @@ class Trees(Protocol):
     async def use_changes(self, project: str, tree: str) -> None:
         """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
 
-        Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not one
-        of changes, whose only file is a diff of limited size.
+        Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not a
+        single diff file of limited size.
         """
         ...
 

@@ -63,9 +63,9 @@ class Observation:
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. The
         attempt fails once rank 0, or more than `most` other ranks, have failed. A rank that was lost within
-        5 s before this decisive failure may be its cause, so the rank counts as failed; ranks that were lost
-        earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost never
-        count as failed, because the end of the attempt was decided after their loss.
+        5 s before this decisive failure may have caused it, so this rank counts as failed. Ranks that were
+        lost earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost
+        never count as failed, because the end of the attempt was decided after their loss.
         """
         if not most:
             return self
@@ -90,8 +90,8 @@ class Observation:
         """Return the observation of an elastic group without failures after the end of the training.
 
         The training is complete once a rank has succeeded. A rank that starts later finds the rendezvous
-        closed, so it counts as succeeded. If the master has succeeded, too, other failed ranks count as lost,
-        if there are at most `most` of them.
+        closed, so it counts as succeeded. If the master has succeeded, too, and at most `most` other ranks
+        have failed, these ranks count as lost.
         """
         if all(rank.status.phase is not Phase.SUCCEEDED for rank in self.ranks):
             return self
@@ -198,7 +198,7 @@ def _is_late(rank: RankObservation) -> bool:
 
 
 def _late(rank: RankObservation) -> RankObservation:
-    """Return the observation of a late rank as that of a rank that succeeded. Its exit code stays."""
+    """Return the observation of a late rank, changed to say that it succeeded. Its exit code stays."""
     note = "Started after the training was complete."
     status = replace(rank.status, phase=Phase.SUCCEEDED, note=note)
     return replace(rank, diagnosis=None, status=status)
@@ -322,8 +322,8 @@ class RankAccess(Protocol):
         """Run a command of the service where a rank runs, and return the beginning of its output.
 
         The command runs as the rank's user, inside its container or pod. The process backend runs it beside
-        the rank, with the rank's first process in the variable RANK_PID. Cancelling the call does not always
-        end the command, so the command has to end by itself.
+        the rank, with the pid of the rank's first process in the variable RANK_PID. Cancelling the call does
+        not always end the command, so the command has to end by itself.
 
         Raises NotPossible with the reason if the rank does not run, if the engine refuses the command, or if
         the image lacks the command. Raises BackendUnavailable if the engine does not answer.

@@ -1,8 +1,8 @@
 """A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
-The backend serves tests, trials of clients, and load tests without processes. The contract tests of Backend
-check it like the other backends. Unlike the other backends, it can launch a vanished group again. The groups
-are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
+The backend is for tests, for trying out clients, and for load tests without processes. The contract tests of
+Backend check it like the other backends. Unlike the other backends, it can launch a vanished group again. The
+groups are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
 service.
 
 The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default

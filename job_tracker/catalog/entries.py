@@ -100,7 +100,7 @@ def dataset_entry_of(dataset_id: str, datasets: Collection[str]) -> str:
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
     """Return the entry with this name, and its value. `entries` are the entries that the caller may see.
 
-    Raises UnknownReference if there is none, or InvalidField if it cannot be used.
+    Raises UnknownReference if there is no such entry, or InvalidField if the entry cannot be used.
     """
     entry = entries.get(name)
     if entry is None:

@@ -21,7 +21,7 @@ def background(
     expected: tuple[type[Exception], ...] = (),
     detached: bool = False,
 ) -> asyncio.Task[Result]:
-    """Start work in the background. The error that ends it is logged, unless it is `expected`.
+    """Start work in the background. An error that ends the work is logged, unless its type is `expected`.
 
     With `detached`, the work starts in an empty context, so that its log lines do not name the caller's job.
     """

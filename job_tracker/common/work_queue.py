@@ -56,8 +56,8 @@ class WorkQueue(Generic[K]):
         self._handle = handle
         self._expected = expected
         self._workers = workers
-        self._waiting: dict[K, float] = {}  # the time since which each key waits
-        self._active: dict[K, float] = {}  # the time since which a worker handles each key
+        self._waiting: dict[K, float] = {}  # the time at which each key began to wait
+        self._active: dict[K, float] = {}  # the time at which a worker began with each key
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -87,7 +87,7 @@ class WorkQueue(Generic[K]):
             self._ready.release()
 
     def add_within(self, key: K, delay: timedelta) -> None:
-        """Let a worker handle the key after the delay, or earlier if this is already planned."""
+        """Let a worker handle the key after the delay, or earlier if an earlier time is already planned."""
         if key not in self._waiting:
             self._add_later(key, delay)
 

@@ -257,7 +257,7 @@ class DeclaredCatalog:
                 if str(error) != problem:
                     log.warning("changes of the catalog cannot be seen: %s", error)
                 problem = str(error)
-            except Exception:  # any error: without this task, later changes would not be seen
+            except Exception:  # the task must survive every error, or later changes would not be seen
                 log.exception("changes of the catalog cannot be followed")
 
     def _build(self) -> None:
@@ -353,7 +353,7 @@ class DeclaredCatalog:
         return _entry(declaration, value, problem)
 
     def _images(self) -> frozenset[str]:
-        """Return the images of the algorithms for all projects, which only operators can declare."""
+        """Return the images of algorithms for all projects. Only operators can declare such algorithms."""
         return frozenset(image for image in _images(self._algorithms[""].values()))
 
 

@@ -56,7 +56,10 @@ class Projects(Protocol):
         ...
 
     def is_deletable(self, name: str) -> bool:
-        """Return whether the API can delete the project: it is only in the store, and is not `default`."""
+        """Return whether the API can delete the project.
+
+        The project must be stored, and must not be `default` or declared in a file.
+        """
         ...
 
 
@@ -246,12 +249,12 @@ class Declarations:
             self._guard.check_everywhere(caller, operation)
 
     def _check_project(self, project: str) -> None:
-        # A removal skips this check: a file may no longer have a project whose declarations still exist.
+        # A removal skips this check: a project that is no longer in a file may still have declarations.
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
     async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> Declaration:
-        """Store a definition, and return its declaration. By then, another call may have replaced it."""
+        """Store a definition, and return its declaration, which another call may already have replaced."""
         pattern, rule = _NAMES[kind]
         if not pattern.fullmatch(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")

@@ -45,7 +45,8 @@ class Token:
     role: Role | None = None
     """The role in `project`.
 
-    If the token belongs to no project: OPERATOR, or None for the roles that the member `name` has.
+    A token that belongs to no project has the role OPERATOR, or None. With None, its caller has the roles of
+    the member `name`.
     """
     created_at: datetime
     created_by: str

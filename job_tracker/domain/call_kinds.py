@@ -21,9 +21,9 @@ class CallKind(StrEnum):
     REPORT = "report"
     """The call reports on an attempt of a job.
 
-    These calls are counted for each process of an attempt. FetchProgram also needs a report token, so it
-    counts as a report of the attempt's process 0, although its kind in KINDS is STREAM. All other calls are
-    counted for each caller.
+    These calls are counted for each process of an attempt, and calls of other kinds for each caller. There is
+    one exception: FetchProgram needs a report token, too. So it counts as a report of the attempt's process
+    0, although its kind in KINDS is STREAM.
     """
 
 

@@ -55,7 +55,7 @@ class GroupRef:
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """The home of the group's job.
+    """The home of the group's job; see naming.home.
 
     Empty if unknown, since engines do not report it. If only the store is known, see naming.home_in_store.
     """
@@ -89,7 +89,7 @@ class Place(StrEnum):
 
     @property
     def larger(self) -> tuple["Place", ...]:
-        """Return the larger kinds, the next one first."""
+        """Return the larger kinds, from small to large."""
         kinds = tuple(Place)
         return kinds[kinds.index(self) + 1 :]
 
@@ -99,9 +99,9 @@ class Placement:
     """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
-    """The kind of place in which all instances run together. None: any places are allowed."""
+    """All instances run in the same place of this kind. None: any places are allowed."""
     apart: Place | None = None
-    """The kind of place in which at most one of the instances runs; it is smaller than `near`.
+    """Each place of this kind has at most one of the instances. The kind is smaller than `near`.
 
     None: instances may share places.
     """
@@ -155,7 +155,9 @@ class InstanceSpec(InstanceOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """The spec of each attempt's group: everything that a backend translates, and nothing about this machine.
+    """The spec of each attempt's group, which a backend translates for its engine.
+
+    It has no values that depend on the machine of the service.
 
     Admission resolves the spec once, from configuration, algorithm and request, and stores it with the job.
     So a queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are

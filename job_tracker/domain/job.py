@@ -310,8 +310,9 @@ class Job:
         three exceptions.
 
         A cancel replaces the decision to make another attempt. A failure replaces a success, since a worker
-        may fail in the time that it has to end. An ending of another kind replaces an interruption, since the
-        attempt may still end by itself. In each case, the new ending keeps the preemption of the old one.
+        may fail between the success of the master and its own end. An ending of another kind replaces an
+        interruption, since the attempt may still end by itself. In each case, the new ending keeps the
+        preemption of the old one.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (

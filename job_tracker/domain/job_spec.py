@@ -14,7 +14,7 @@ class ProgramChanges:
     """The uncommitted changes of a program's files, which are recorded with the job."""
 
     tree: str
-    """The name of the tree with their text, in the job's project."""
+    """The name of the tree that has the text of the changes. The tree is in the job's project."""
     added: int = 0
     """The number of added lines."""
     removed: int = 0
@@ -23,10 +23,10 @@ class ProgramChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The uploaded program of a job. The job's group has its command and its framework."""
+    """The uploaded program of a job. Its command and its framework are in the spec of the job's group."""
 
     tree: str
-    """The name of the tree of its files, in the job's project."""
+    """The name of the tree of the program's files. The tree is in the job's project."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that the caller sent."""
     requirements: str = ""
@@ -34,7 +34,7 @@ class Program:
     python_environment: str = ""
     """The name of a configured Python environment; empty: the default one."""
     image: str = ""
-    """The image that the caller named; empty: none. The job's group has the image that is used."""
+    """The image that the caller named; empty: none. The image that is used is in the spec of the group."""
     changes: ProgramChanges | None = None
     """The changes since the commit in the job's `code_version`; None: none are recorded."""
 

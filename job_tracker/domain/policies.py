@@ -39,14 +39,14 @@ class RetryPolicy:
 
 
 class OnNonfinite(StrEnum):
-    """The reaction to a reported metric that is NaN or infinite. The job's status shows it in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The job's status shows the metric anyway."""
 
     FLAG = "flag"
     FAIL = "fail"
 
 
 LOSSES = ("*loss*",)
-"""The patterns of metrics that count by default.
+"""The default of NumberPolicy.metrics.
 
 Other metrics may be NaN or infinite in a healthy training, for example a score without positive samples, or
 the norm of the gradients in steps that a gradient scaler skips.
@@ -59,7 +59,7 @@ class NumberPolicy:
 
     on_nonfinite: OnNonfinite = OnNonfinite.FLAG
     metrics: tuple[str, ...] = LOSSES
-    """Patterns of the names of metrics that count: `*` stands for any text, `?` for one character."""
+    """Patterns of the names of metrics to which the policy applies: `*` is any text, `?` one character."""
 
     def forbids(self, metric: str) -> bool:
         """Return whether an attempt fails if this metric is not finite."""

@@ -57,7 +57,7 @@ class Saves:
         return Saves(count, some if count % every else (*some, (saved.step, saved.at.timestamp())))
 
     def few(self) -> "Saves":
-        """Return the same number of checkpoints with fewer times, for the history."""
+        """Return these checkpoints for the history: with the same count, but fewer kept checkpoints."""
         some = self.some
         while len(some) > _FEW_SAVES:
             some = some[1::2]

@@ -9,8 +9,8 @@ class JobState(StrEnum):
 
     A submitted job is QUEUED until there is capacity for it. It is LAUNCHING while its group is being
     started; that state is written *before* the first call to the backend. It is RUNNING once its master runs.
-    It ends as SUCCEEDED when the master exits with 0; as FAILED, for example, when a rank fails, the group
-    cannot be launched or a deadline passes; and as CANCELLED when a caller cancels it before that. A job that
+    It ends as SUCCEEDED when the master exits with 0. It ends as FAILED, for example, when a rank fails, the
+    group cannot be launched or a deadline passes. It ends as CANCELLED when a caller cancels it. A job that
     has ended stays in its state.
 
     If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is

@@ -16,7 +16,7 @@ from job_tracker.files.remote import patiently
 from job_tracker.files.untrusted import Suspicious
 
 _PATIENCE_SECONDS = 20.0
-_PROMPT_SECONDS = 5.0  # short, since the end of a job waits for it
+_PROMPT_SECONDS = 5.0  # short, since the end of a job waits for the answer
 _PIECE = 256 * 1024  # bytes in memory for each download
 _MOST_LOOKED_AT = 10 * MAX_ARTIFACTS  # entries of a folder: training may leave millions there
 
@@ -113,7 +113,7 @@ def _artifact_of(file: ModelFile | None, reported: Artifact | None) -> Artifact:
 
 
 def _is_fetchable(name: str) -> bool:
-    """Return whether this is a name that cannot lead out of the folder of the model, or change a terminal."""
+    """Return whether the name is safe: it is printable, and cannot lead out of the folder of the model."""
     path = PurePosixPath(name)
     return name != "" and name.isprintable() and not path.is_absolute() and ".." not in path.parts
 

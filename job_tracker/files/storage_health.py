@@ -38,7 +38,8 @@ async def storage_health(root: str) -> StorageHealth:
         filesystem, path = fsspec.core.url_to_fs(root)
         filesystem.invalidate_cache()
         if not isinstance(filesystem, LocalFileSystem):
-            # This raises if the storage does not answer. In an empty bucket, the path does not exist.
+            # This raises an error if the storage does not answer. Otherwise, the result does not matter: in
+            # an empty bucket, the path does not exist.
             filesystem.exists(path)
             return StorageHealth(place=root, seconds=time.monotonic() - began)
         if not filesystem.isdir(path):

@@ -153,7 +153,7 @@ class Place:
         return sorted(found)
 
     def make_folder(self, *, parents: bool = True) -> None:
-        """Create the folder if it does not exist, and with `parents` its parents below the root."""
+        """Create the folder if it does not exist; with `parents`, also its parents below the root."""
         descriptor = os.open(self.root, _FOLDER)
         try:
             for number, part in enumerate(self.parts, start=1):
@@ -167,7 +167,7 @@ class Place:
             os.close(descriptor)
 
     def create(self) -> BinaryIO:
-        """Open a new file for writing that only its owner can read. Raises FileExistsError."""
+        """Create a file that only its owner can read, and open it for writing. Raises FileExistsError."""
         with self._parent() as folder:
             return os.fdopen(_open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder), "wb")
 
@@ -191,7 +191,7 @@ class Place:
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
         """Rename the file or folder to `target` durably.
 
-        Unless `replace` is true, the file keeps its old name, too. In this case, folders are not allowed, and
+        If `replace` is false, the file keeps its old name, too. Then folders are not allowed, and
         FileExistsError is raised if the target exists.
         """
         with self._parent() as source, target._parent() as goal:

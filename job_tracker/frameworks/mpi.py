@@ -12,8 +12,8 @@ class Mpi:
 
     `trainer_kit.mpi` runs mpirun in rank 0, and mpirun's daemon in each instance that trains.
 
-    If the group has a `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
-    process its rank and the number of processes.
+    Rank 0 also runs training processes, unless the group has a `launcher`. MPI itself gives each process its
+    rank and the number of processes.
     """
 
     traits = Traits(starts_processes=True, roles={_LAUNCHER: Role(at_most=1, takes_rank_0=True)})

@@ -57,15 +57,16 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
         # By PyTorch's defaults, agents write to the store every 5 s, and an agent counts as lost after 15 s.
-        # With a shorter interval, the writes of the others keep an agent on a very busy machine from joining.
+        # These defaults are kept: with a shorter interval, the writes of other agents would keep an agent on
+        # a very busy machine from joining.
         "PET_RDZV_CONF": f"is_host={is_host}",
-        # If torchrun gives rank 0 to a process of this instance, all others reach that process here.
+        # If torchrun gives rank 0 to a process of this instance, all others reach it at this address.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Every instance has the same number of processes, so each agent can compute their ranks. Without
-        # this variable, the agents exchange the numbers of their processes, and all fail after 60 s if one
-        # is silent at this moment. They still fail if the agent that gets rank 0 is silent: the others
-        # wait for its address.
+        # this variable, the agents tell each other how many processes they have, and all fail after 60 s if
+        # one of them is silent at this moment. With it, they still fail if the agent that gets rank 0 is
+        # silent: the others wait for its address.
         "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
     }

@@ -104,8 +104,8 @@ class LogArchive:
     async def tidy(self, group: GroupRef) -> None:
         """Remove unfinished uploads of a group whose logs are all stored.
 
-        If another service is uploading one of these logs again at this moment, that upload fails. The service
-        then finds the stored log.
+        If another service is uploading one of these logs again at this moment, that upload fails. The other
+        service then finds the stored log.
         """
         folder = f"{group.job_folder}/{group.attempt}"
 

@@ -74,7 +74,7 @@ class LogCollector:
         await repeat(self._look, pauses, period=self._period, failure=failure, expected=TrackerError)
 
     async def close(self) -> None:
-        """Stop storing logs. The service continues after its next start."""
+        """Stop storing logs. The service stores the remaining logs after its next start."""
         await self._collecting.close()
 
     async def _collect(self, job: Job, group: GroupRef) -> None:

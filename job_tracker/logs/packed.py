@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from job_tracker.logs.records import TIME, first_time
 
-_LEVEL: Final = 1  # gzip reduces most logs to a tenth; higher levels cost more time than they save space
+_LEVEL: Final = 1  # this level reduces most logs to a tenth; higher levels take long and save little
 _ENTRY: Final = struct.Struct(f"<QQ{TIME}s")
 _TRAILER: Final = struct.Struct("<QI8s")
 _MAGIC: Final = b"TLINDEX1"

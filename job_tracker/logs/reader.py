@@ -151,7 +151,7 @@ class LogReader:
     async def _log_of_start(
         self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank; with `follow`, until the present start of the rank has ended."""
+        """Yield the log of a rank; with `follow`, until the rank ends, even if it is restarted afterwards."""
         caller, attempt, rank, follow = wanted
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)

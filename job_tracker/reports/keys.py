@@ -22,7 +22,7 @@ class ReportKeys:
     """All keys of the store. While the store answers, changes arrive within about half a second.
 
     While the store does not answer, the known keys stay valid: reports then wait in memory, and ranks of
-    live groups must still be able to report. Open it with `ReportKeys.open`.
+    live groups must still be able to report. Create an object with `ReportKeys.open`.
     """
 
     def __init__(self, store: ReportKeyStore, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -85,7 +85,7 @@ class ReportKeys:
                 if str(error) != problem:
                     log.warning("the keys of report tokens cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: without this task, removed keys would stay valid
+            except Exception:  # the task must survive every error, or removed keys would stay valid
                 log.exception("the keys of report tokens cannot be kept up to date")
 
     async def purge(self) -> None:

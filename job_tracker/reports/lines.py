@@ -6,8 +6,8 @@ A report is one line on standard output: a marker, and a JSON object. Every key 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
 
-A metric that is not finite is "NaN", "Infinity" or "-Infinity", or one of these words without quotes, as
-Python writes it. The words of C, nan and inf, are read as well.
+The value of a metric that is not finite is written as "NaN", "Infinity" or "-Infinity", or as one of these
+words without quotes, as Python does. The words of C, nan and inf, are read as well.
 """
 
 import json

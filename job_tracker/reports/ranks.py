@@ -153,8 +153,8 @@ class Watched:
     moved: float
     """The time from which the time without progress is measured.
 
-    It is the time of the latest progress, metric or artifact, or of a later event that gives the attempt the
-    full allowed time again: the start of the watch, the restart or loss of a rank, a call of
+    It is the time of the latest progress, metric or artifact, unless a later event has given the attempt the
+    full allowed time again. Such an event is the start of the watch, the restart or loss of a rank, a call of
     `ProgressWatch.forgive`, or, without a deadline, the first report after a silence of all processes.
     """
     deadline: float | None = None
@@ -167,7 +167,10 @@ class Watched:
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank; "" if it is unknown. Machines of ranks beyond the end are unknown, too."""
+    """The machine of each rank; "" if it is unknown.
+
+    The sequence may be shorter than the group. Then the machines of the last ranks are unknown, too.
+    """
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)

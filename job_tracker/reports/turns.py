@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 class Turns:
     """A bounded number of places, given in the order of the requests.
 
-    Each request that has to wait ends the longest turn, but lets it last for at least `seconds`.
+    For each request that has to wait, the longest turn ends, but not before it has lasted `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:

@@ -76,9 +76,9 @@ class Board:
         self._unknown: dict[Kind, set[int]] = {}
         """The waiting jobs of unknown duration, by kind."""
         self._kinds: dict[int, Kind] = {}
-        """The kinds of these jobs."""
+        """The kind of each job in `_unknown`."""
         self._new: deque[int] = deque(maxlen=KEPT)
-        """The jobs that were submitted since the last pass; if there are more than KEPT, the last of them."""
+        """The jobs that were submitted since the last pass: at most the last KEPT of them."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
@@ -109,7 +109,7 @@ class Board:
         return self.usage
 
     def shift(self, seconds: float) -> None:
-        """Move all times on the board by `seconds`, by which the clock was set."""
+        """Move all times on the board by `seconds`, the amount by which the clock was set."""
         self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
@@ -149,7 +149,7 @@ class Board:
     def follow_gate(self, job: Job) -> bool:
         """Note whether a job waits in the cluster's own queue, or was not launched yet.
 
-        Return whether this was so at the previous call, and is no longer so.
+        Return whether this was so at the previous call for the job, but is no longer so.
         """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated

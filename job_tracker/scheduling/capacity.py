@@ -178,8 +178,8 @@ class FlavorCapacity:
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
         """Subtract the resources of a running gang from the free resources, from `now` to `until`.
 
-        With sign -1, add them. Machines on which no jobs may start have no free resources, so they do not
-        change.
+        With sign -1, add the resources. Machines on which no jobs may start have no free resources, so
+        nothing changes for these machines.
         """
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes

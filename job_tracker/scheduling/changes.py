@@ -152,7 +152,7 @@ class MoreQuota:
 
     queue: str
     needs: Resources | None
-    """The additional amount of each resource, in units of the model; it is multiplied by `times`.
+    """The additional amount of each resource, in the planner's units, before it is multiplied by `times`.
 
     None: the whole unused quota of other queues.
     """
@@ -220,8 +220,8 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # One large machine for the needs of all jobs is added. The machines that each job needs are not
-        # computed.
+        # Add one large machine for the needs of all jobs, instead of computing the machines that each job
+        # needs.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
         return replace(own, more=more, machines=(*own.machines, large), for_others=others)

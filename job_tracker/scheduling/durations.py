@@ -18,8 +18,8 @@ KEPT: Final = 200
 """The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""If a key has fewer run times, a wider key is used if there is one: a few run times say little about the
-slowest tenth.
+"""If a key has fewer run times than this, a wider key is used if there is one: a few run times say little
+about the slowest tenth.
 """
 LEAST: Final = 3
 """A key with fewer run times than this is not used."""
@@ -137,7 +137,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the run time that the next run time does not exceed with the probability `share`.
+    """Return the run time below which the next run time stays with the probability `share`.
 
     `ordered` are the earlier run times, sorted. If there are too few of them, return the longest.
     """

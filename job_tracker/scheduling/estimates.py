@@ -37,7 +37,7 @@ def estimates(
     promises: Mapping[int, Promise],
     job_ids: Iterable[int] | None = None,
 ) -> dict[int, Estimate]:
-    """Return the expected starts by job, for the waiting jobs `job_ids`; if it is None, for all waiting jobs.
+    """Return the expected starts by job, for the waiting jobs `job_ids`; None: for all waiting jobs.
 
     No estimate is later than the promised start of its job. The cost hardly grows with the number of jobs in
     `job_ids`.

@@ -99,8 +99,8 @@ def kind_of(spec: JobSpec) -> Kind:
     """Return the kind of a job's attempts: project, algorithm or program, and size."""
     algorithm = spec.algorithm
     if spec.program is not None:
-        # All programs have the same algorithm, so the project and the beginning of the command are added to
-        # it. Run times of other projects' programs are not used, even if the command is the same.
+        # All programs have the same algorithm name, so the project and the beginning of the command are added
+        # to this name. Run times of other projects' programs are not used, even if the command is the same.
         command = spec.group.trainers.command[:_PROGRAM_WORDS]
         algorithm = " ".join((algorithm, spec.project, *command))
     return Kind(spec.project, algorithm, spec.instances)
@@ -109,7 +109,8 @@ def kind_of(spec: JobSpec) -> Kind:
 def run_times(history: Iterable[Move]) -> Iterator[float]:
     """Yield the seconds for which the attempts in the history of a job held their machines.
 
-    Only ended attempts whose master has run count. Preempted, resized or evicted attempts do not count.
+    An attempt counts only if it has ended and its master has run. Preempted, resized or evicted attempts do
+    not count.
     """
     admitted: Move | None = None
     has_run = False

@@ -129,7 +129,7 @@ def explain(
     """Return the known facts about why a job waits. Raises KeyError if it does not wait.
 
     `priorities` has the numbers of the priorities that jobs may ask for, by class; None: any number. After
-    the time `until` of the monotonic clock, only the largest remedy is still tried.
+    the time `until` of the monotonic clock, only the remedy with the largest change is still tried.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)

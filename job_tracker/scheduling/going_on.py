@@ -69,7 +69,7 @@ class Kept:
     def _length(self, run: Running) -> float:
         """Return the planned run time of the next attempt of a running job that is being stopped.
 
-        It is read from the snapshot, since `run` itself is planned to end at once.
+        The run time is read from the snapshot, since `run` itself is planned to end at once.
         """
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
@@ -158,7 +158,7 @@ class Kept:
         """Return flavors in the order in which a gang tries them.
 
         First come the flavors on which the gang continues, or on which jobs are being stopped for it. If
-        there are none, the flavors come first that have room for the gang besides the kept capacity.
+        there are none, the flavors that have room for the gang in addition to the kept capacity come first.
         """
         places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
         if goes_on is not None and goes_on.flavor:

@@ -34,7 +34,7 @@ class Stakes(Mapping[int, Stake]):
             self[job_id] = stake
 
     def without(self, job_ids: Collection[int]) -> "Stakes":
-        """Return the stakes of the other jobs. The result is valid until the next change."""
+        """Return the stakes of all jobs except `job_ids`. The result is valid until the next change."""
         others = Stakes()
         others._stakes, others._hidden = self._stakes, {*self._hidden, *job_ids}
         others.leaving = {job_id: each for job_id, each in self.leaving.items() if job_id not in job_ids}
@@ -72,8 +72,8 @@ class Stakes(Mapping[int, Stake]):
 class SoonGone(Gangs):
     """The running gangs, with changed planned ends for some of them.
 
-    The cost of making this object depends only on the number of these gangs. It is valid until the running
-    gangs change.
+    The cost of making this object depends only on the number of changed ends. The object is valid until the
+    running gangs change.
     """
 
     def __init__(self, running: RunningGangs, changed: Iterable[Running]) -> None:

@@ -53,7 +53,7 @@ class _Store(JobStore, QueueView, SchedulingStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The facts about a job that answers need, and that the planner does not need."""
+    """Facts about a job that are needed for answers, but not by the planner."""
 
     name: str
     project: str

@@ -39,8 +39,8 @@ class Node:
 class Flavor:
     """A kind of machine.
 
-    A resource that the capacity does not name is not limited. But if the capacity follows the machines, there
-    is none of such a resource.
+    A resource that the capacity does not name is not limited. But if the capacity follows the machines, the
+    machines have no such resource.
     """
 
     name: str
@@ -248,8 +248,9 @@ class Promise:
     overtaken: int = 0
     """The number of jobs that have overtaken this job.
 
-    A job overtakes this job if it starts, or is promised a start, while no start can be promised to this job.
-    Once the promised start of this job was put off, jobs of its queue that start before it count, too.
+    Another job overtakes this job if the other job starts, or is promised a start, while no start can be
+    promised to this job. Once the promised start of this job was put off, other jobs of the same queue that
+    start before this job count, too.
     """
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""

@@ -24,8 +24,8 @@ class Order:
     before the others. Otherwise, the node with the least share goes first.
 
     In a queue, gangs with a promise go first, in the order of their promises. However, a gang that no pass
-    has considered yet goes before all gangs of lower priorities, even if they have promises. The exception is
-    a gang behind another to which no start can be promised.
+    has considered yet goes before all gangs of lower priorities, even if they have promises. This does not
+    apply to a gang that waits behind a gang to which no start can be promised.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:

@@ -42,9 +42,9 @@ class Overtaking:
     def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
         """Return the blockers that a job would overtake on a flavor, in the queues and parents `nodes`.
 
-        If the job has a promised start on the flavor, it was already counted for blockers that never had a
-        promise, so these blockers are left out. Blockers that have lost their promise still count: otherwise,
-        jobs of other queues could overtake them again and again.
+        If the job has a promised start on the flavor, it has already been counted as overtaking the blockers
+        that never had a promise, so these are left out. Blockers that have lost their promise still count:
+        otherwise, jobs of other queues could overtake them again and again.
         """
         if not self._blockers:
             return []

@@ -268,7 +268,7 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # the gang could start, so its promise stays and is not put off again
+            slot = Slot(old.at)  # only room for launches is missing, so the promise stays and is not put off
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
             # The start of this gang may be put off again and again. So the number of jobs of its queue that
@@ -298,12 +298,12 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # The gang blocks its own queue, too. At a node in `scopes`, jobs within the guarantee of a lower node
-        # do not count as overtaking, but jobs of this queue must count.
+        # The gang is also a blocker in its own queue. At a node in `scopes`, jobs within the guarantee of a
+        # lower node do not count as overtaking, but jobs of the gang's own queue must count.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
-            # Machines that borrowers release are kept for this gang, until the machines are enough.
+            # Machines that borrowers release are kept for this gang, until it has enough of them.
             self._tree.use(gang.queue, owned, needs)
             self._flavors[owned].hold(least, self._now)
 

@@ -81,8 +81,8 @@ def preemptions(
     In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
     If too few jobs may be stopped for a waiting job, or if it costs less to wait for its promised start, no
     job is stopped for it or for the jobs behind it in its queue. If more than _MOST_QUEUES queues have such
-    waiting jobs, a pass considers the queues that come first in the order of these jobs, and some of the
-    other queues, which change from pass to pass.
+    waiting jobs, a pass considers only _MOST_QUEUES of them: half are the first in the order of these jobs,
+    and the other half change from pass to pass.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -205,7 +205,7 @@ def _victims(
     """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
     Empty: the gang fits without a stop. None: stopping all jobs is not enough, or the jobs to stop lose more
-    than `most_lost`. This limit does not apply if the queue of one of them has to return borrowed quota.
+    than `most_lost`. This limit does not apply if the queue of any such job has to return borrowed quota.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
@@ -284,7 +284,7 @@ def _candidates(
 
 
 def _shared(needs: Resources, run: Running) -> Resources:
-    """Return the needs of those resources that the running job holds."""
+    """Return the part of `needs` for the resources that the running job holds."""
     held = used_by(run)
     return {name: amount for name, amount in needs.items() if held.get(name)}
 

@@ -110,7 +110,7 @@ class PreemptionView:
     def note(self, claims: Mapping[int, Claim]) -> None:
         """Add the claims that the store has, by stopped job.
 
-        Claims for stopped jobs that still wait or run are skipped, since these jobs name them.
+        A claim is skipped if the stopped job still waits or runs, since that job itself names the claim.
         """
         for job_id, claim in claims.items():
             if job_id not in self.stakes and job_id not in self._given_way:
@@ -182,8 +182,8 @@ def claims_of(
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
     of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the
-    number of attempts that each waiting job has made. `left` has the claims of waiting jobs for which jobs
-    were stopped that have ended since.
+    number of attempts that each waiting job has made. `left` has further claims of waiting jobs: the jobs
+    that were stopped for them have ended since.
     """
     if not given_way and not left:
         return []

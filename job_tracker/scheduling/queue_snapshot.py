@@ -102,7 +102,7 @@ def snapshot_of(
 
     `queued` is the number of all waiting jobs, which may be more than were copied. With `with_machines`,
     machines keep their names if the caller has a role in all projects. `lanes` is the largest number of
-    running jobs, and of waiting jobs: those that started first, and those with the earliest reserved starts.
+    running jobs (those that started first) and of waiting jobs (those with the earliest reserved starts).
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)

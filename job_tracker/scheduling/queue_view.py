@@ -152,7 +152,10 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
-    """Return the gangs that wait in the cluster's own queue, by queue of this service and in its order."""
+    """Return the gangs that wait in the cluster's own queue, by their queues of this service.
+
+    The gangs of each queue are in the order of that queue.
+    """
     found: dict[str, list[Gang]] = {}
     snapshot = seen.situation.snapshot
     for job_id in snapshot.gated if seen.situation.plan.is_delegated else ():
@@ -208,10 +211,10 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
 
 
 def _visible(seen: Seen, caller: Caller, project: str) -> set[str]:
-    """Return the queues that the caller may see, and all queues above them.
+    """Return the queues that the project's jobs may use, and all queues above them.
 
-    These are the queues of `project`. If it is "", they are those of all projects of the caller; a caller
-    with a role in every project sees all queues.
+    If `project` is empty, return those of all projects of the caller. A caller with a role in every project
+    then sees all queues.
     """
     tree = seen.tree
     if not project and caller.is_everywhere:

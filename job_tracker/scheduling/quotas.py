@@ -137,7 +137,7 @@ class QuotaTree:
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
         """The use of each node together with the nodes below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The same use, without the use of quota that nodes below do not lend."""
+        """The use as in `_held`, but without the use of quota that the nodes below do not lend."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
         """Add the needs of a gang to the use of its queue. With sign -1, subtract them."""

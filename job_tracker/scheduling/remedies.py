@@ -169,7 +169,7 @@ def _smallest(
 ) -> tuple[Change, ...]:
     """Return the smallest change of the same kind that works, or one near it.
 
-    `changes` are known to work. They are returned if a smaller change cannot be searched.
+    `changes` are known to work. They are returned if no smaller change can be searched for.
     """
     least = fewest_trainers(gang)
     if len(changes) != 1 or len(gang.parts) != 1:

@@ -95,8 +95,8 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for one waiting job, which is the first for which this
-        pays.
+        """Return the gangs that become smaller for one waiting job: the first one for which this pays and
+        delays no promise.
         """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
@@ -242,7 +242,7 @@ class _Resizing:
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the resources of the flavor that gangs which run or start now leave free over time."""
+        """Return the flavor's free resources over time. Gangs that run, or that start now, are subtracted."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:
@@ -257,7 +257,7 @@ class _Resizing:
         capacity.count(run, self._now, sign, until=planned_end(run, self._now))
 
     def _promised(self, flavor: str, besides: int = 0) -> Iterator[Use]:
-        """Yield the promised uses of the flavor by waiting gangs, without the gang of the job `besides`."""
+        """Yield the promised uses of the flavor by waiting gangs, except by the gang of the job `besides`."""
         for reserve in self._plan.reserved:
             gang, promise = self._snapshot.waiting.get(reserve.job_id), reserve.promise
             if gang is None or gang.job_id == besides:

@@ -384,7 +384,7 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
     """Return the only project that may use a queue; empty if several or all projects may.
 
-    The queue, or else its nearest parent that names projects, decides this.
+    If the queue itself names no projects, the projects of its nearest parent that names some count.
     """
     while recipe := recipes.get(name):
         if recipe.projects:

@@ -18,7 +18,9 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, only the largest remedy is still tried, since other callers wait for their answers."""
+"""After this time, only the remedy with the largest change is still tried, since other callers wait for their
+answers.
+"""
 
 
 class Source(StrEnum):

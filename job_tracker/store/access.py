@@ -38,9 +38,9 @@ class AccessStore(Protocol):
         """Store a new token. Return False, and change nothing, if its id is in use.
 
         At most ENDED_TOKENS_PURGED tokens that ended before `purge_before` are deleted, too. If one of the
-        `limits` (on all tokens, or on those of the project) is already reached, the token that ended first
-        among the tokens that count towards this limit is deleted to make room. If none of them had ended
-        when the new token was created, this raises TooManyTokens, and changes nothing.
+        `limits` (on all tokens, or on those of the project) is already reached, one of the tokens that count
+        towards this limit is deleted to make room: the one that ended first. If none of them had ended when
+        the new token was created, this raises TooManyTokens, and changes nothing.
         """
         ...
 

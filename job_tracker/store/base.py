@@ -43,10 +43,10 @@ class Store(
 ):
     """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 
-    Every write is atomic, but a write of many items may be split. Every write except `record_reports` is
-    durable when it returns; on a Redis server, it is as durable as the server's settings make it. Any call
-    may raise StoreUnavailable. A write with a term raises LeadershipLost, and changes nothing, if the leader
-    has resigned or a later term has been won.
+    Every write is atomic, but a write of many items may be split into several atomic parts. Every write
+    except `record_reports` is durable when it returns; on a Redis server, it is as durable as the server's
+    settings make it. Any call may raise StoreUnavailable. A write with a term raises LeadershipLost, and
+    changes nothing, if the leader has resigned or a later term has been won.
     """
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""If the clock differs by more than this number of seconds from the time that has passed, it was set."""
+"""The clock was set if its change differs from the time that has passed by more than this many seconds."""
 
 
 def _ignore(job_id: int) -> None:
@@ -51,8 +51,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
-    While a launch waits for room on this machine, no job is admitted. If the job of this launch ends while it
-    waits, jobs are admitted one at a time, as a test, until a launch finds room.
+    While a launch waits for room on this machine, no job is admitted. If the job ends while its launch waits,
+    jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -209,9 +209,10 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """Store the claim of a waiting job, if this step ends an attempt that was stopped for that job.
+        """Store the claim of a waiting job to start first, if this step ends an attempt stopped for that job.
 
-        `before` and `after` are the stopped job. Call this before the end of its attempt is written.
+        `before` and `after` are versions of the stopped job. Call this before the end of its attempt is
+        written.
         """
         stop = before.ending.preemption if before.ending is not None else None
         if stop is not None and stop.by_job and before.state.is_live and not after.state.is_live:

@@ -14,7 +14,7 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 
 
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
-    """Return the processes for which others wait in collective operations, each with a text about it.
+    """Return the processes for which others wait in collective operations, each with an explanation.
 
     A process that is itself in a collective operation is left out, unless all processes that were found are
     in one. `known` has the last operations of each process that reports them.

@@ -185,7 +185,7 @@ def _eviction(seen: Observation) -> Eviction | None:
 def _failed_before(seen: Observation, notice: float) -> bool:
     """Return whether a rank failed before a notice (in seconds since 1970), or at an unknown time.
 
-    The time is unknown if the rank was removed at once; a notice never causes this.
+    The time is unknown if the rank was removed at once. A notice never leads to such a removal.
     """
     return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 

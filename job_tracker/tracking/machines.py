@@ -12,7 +12,7 @@ A single job may be slow there because of its share of the data.
 
 
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
-    """Return the slow machines, each with the number of jobs for which it is slow, which is at least SEVERAL.
+    """Return the machines that are slow for at least SEVERAL jobs, each with the number of these jobs.
 
     A machine is slow for a job if all of the job's processes on it are slow, while a process on another
     machine is not slow.

@@ -32,7 +32,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The numbers of jobs that had not ended at the time of the backup, and of other jobs with groups."""
+    """The result of `catch_up`. `unfinished` is the number of jobs that had not ended at the backup."""
 
     unfinished: int
     taken_up: int
@@ -43,7 +43,7 @@ class Restored:
     repeated: int
     """The number of jobs that get another attempt, since the outcome of the last attempt is unknown."""
     strays: int
-    """The number of other jobs that have groups. The service stops these groups."""
+    """The number of jobs that have groups, but are not unfinished jobs. The service stops these groups."""
     last_skipped_id: int
 
 

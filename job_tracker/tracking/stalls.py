@@ -88,7 +88,7 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
     """Return whether `still`, the standstill of an attempt, is a stall.
 
-    It has to be longer than its limit. Without a deadline, it is not a stall while all processes are silent.
+    A stall is longer than its limit. Without a deadline, there is no stall while all processes are silent.
     A stall is only a suspicion until `is_over` or `is_proven` holds.
     """
     if still.seconds <= still.limit:
@@ -139,7 +139,7 @@ def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float
     active = max((each.active for each in stepping), default=0.0)
     is_busy = now - active <= limit and active - moved > _AFTER_STEP_SECONDS
     if watched.deadline is None and is_busy:
-        # This applies, for example, to a training whose only step is an epoch.
+        # For example, each step of a training may be a whole epoch.
         limit = max(limit, min(BUSY_SECONDS, active - moved + limit))
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
@@ -153,10 +153,14 @@ def silent(watched: Watched, now: float) -> set[int]:
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """Return the processes for which the others probably wait; none if they are unknown.
 
-    These criteria are tried in order, and the first one that distinguishes processes decides: the process is
-    stopped, as seen from outside; it no longer answers (`quiet`); it is behind in collective operations; it
-    has made the fewest steps; it does not wait for others; its main thread is in another function than most
-    main threads.
+    These criteria are tried in order. The first one that distinguishes processes decides:
+
+    - The process is stopped, as seen from outside.
+    - The process no longer answers (`quiet`).
+    - The process is behind in collective operations.
+    - The process has made the fewest steps.
+    - The process does not wait for others.
+    - The main thread of the process is in another function than most main threads.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
@@ -182,7 +186,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
 
 
 def _late(watched: Watched) -> Mapping[int, str]:
-    """Return the processes for which others wait in collective operations, each with a text about it."""
+    """Return the processes for which others wait in collective operations, each with an explanation."""
     return behind({process: each.collectives for process, each in watched.signs.items()})
 
 

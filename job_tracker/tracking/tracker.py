@@ -129,7 +129,7 @@ class Tracker:
         Without `models`, `has_model` of succeeded jobs stays unknown.
 
         `resolve` completes specs that are not resolved for this backend, and may raise LaunchFailed.
-        `before_launch` is called before each launch, when the job is stored as live. With `access`, ranks
+        `before_launch` is called before each launch, after the job was stored as live. With `access`, ranks
         that stall and do not answer are inspected from outside.
         """
         self._store = store

@@ -1,1 +1,1 @@
-"""Trees of files that users upload: manifests, a store of contents by their hashes, and their removal."""
+"""Trees of files that users upload: manifests, a store of contents by hash, and the removal of trees."""

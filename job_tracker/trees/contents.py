@@ -68,10 +68,10 @@ class TreeContents:
 def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
     """Yield a tar archive of the tree with all files below `folder`.
 
-    The modes allow every user to change these files: an engine unpacks the archive as root, before the user
-    of the program is known, and only the program can access the unpacked files. `shared` are empty folders
-    beside `folder`, in which each user may create files and remove its own. Folders that contain `folder`
-    belong to the engine's machine or image, and may be changed by root only.
+    The modes allow every user to change these files, since an engine unpacks the archive as root, before the
+    user of the program is known. Only the program can access the unpacked files. `shared` are empty folders
+    beside `folder`. In them, each user may create files, and remove the files that it has created. Folders
+    that contain `folder` belong to the engine's machine or image, and may be changed by root only.
     """
     made = set()
     for file in contents.manifest.files:

@@ -167,7 +167,7 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a job's use of a tree of uncommitted changes, which may be incomplete or unknown.
+        """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
 
         Raises InvalidField if `tree` is not the name of a tree, or if the tree is complete and of another
         kind.

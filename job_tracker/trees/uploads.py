@@ -78,8 +78,8 @@ class Upload:
         """Add a piece. Pieces of contents that are already stored are dropped.
 
         Raises InvalidField if a piece does not belong to the tree, begins after the bytes that have arrived,
-        or ends beyond the size of the file, or if the complete content has another SHA-256. Raises
-        LimitExceeded if the disk is full, and StorageUnavailable for other faults of the disk.
+        or ends beyond the size of the file. Also raises it if the complete content has another SHA-256.
+        Raises LimitExceeded if the disk is full, and StorageUnavailable for other faults of the disk.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -112,7 +112,7 @@ class Upload:
         """Move the complete contents durably to `blobs`, and return which contents are still missing."""
         with self._in_use, self._faults():
             self._move(0)
-            # This also covers contents that another upload has just moved there.
+            # This sync also covers contents that another upload has just moved to `blobs`.
             os.fsync(self._blobs)
         return self._trees.find(self._tree)
 
@@ -180,7 +180,7 @@ class Upload:
     def _copy_beginning(self, sha256: str, file: int, size: int) -> None:
         """Copy at most the first `size` bytes that another upload has written, and go back to the beginning.
 
-        The caller hashes them, and continues after them.
+        The caller hashes these bytes, and continues after them.
         """
         with suppress(FileNotFoundError, Suspicious), open_regular(sha256, self._incoming) as other:
             _write(file, other.read(size))

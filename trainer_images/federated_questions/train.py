@@ -2,7 +2,7 @@
 
 All ranks are clients, and rank 0 is the server, too. In each round, the server sends the weights to a sample
 of the clients. Each of these clients learns from its own file, and sends its weights back. The new weights
-are the mean of the weights that come back, where each client counts by its number of examples.
+are the mean of the weights that come back, weighted by the clients' numbers of examples.
 """
 
 import logging
@@ -79,8 +79,8 @@ def one_round(
 ) -> tuple[Tensor, float]:
     """As the server, let the chosen clients learn in the round `number`.
 
-    Return the mean of their weights, and the mean of their losses. Each client counts by the number of its
-    examples.
+    Return the mean of their weights, and the mean of their losses. Both means are weighted by the clients'
+    numbers of examples.
     """
     weights = parameters_to_vector(model.parameters()).detach()
     clients = sorted(chosen - {SERVER})

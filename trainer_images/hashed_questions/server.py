@@ -1,4 +1,4 @@
-"""The server: it answers workers at any time, and applies the gradients of a step once all have come.
+"""The server: it answers workers at any time, and applies a step's gradients once all of them have come.
 
 Bounded delay (Li et al., OSDI 2014): a pull for step t waits until steps 0 to t - `max_delay` - 1 have been
 applied. With a `max_delay` of 0, all workers wait for each other.
@@ -35,10 +35,10 @@ class Server:
         self._anchored = -1
         """The number of applied steps at the last call of `whole`; -1 before the first call."""
         self._pushes: dict[int, dict[int, Push]] = {}
-        """The pushes of each step by worker. Pushes for `whole` have the step -1."""
+        """The pushes of each step, by the worker's number. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
-        """The weights that each worker got for a step. They are kept until its push for that step comes, and
-        only if the update rule needs them."""
+        """The weights that each worker got for a step. They are kept until the worker's push for that step
+        comes, and only if the update rule needs them."""
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
         self._workers = range(1, dist.get_world_size(group))

@@ -40,7 +40,10 @@ class SparseBatch:
         return found
 
     def gradient(self, rows: Rows) -> tuple[Rows, float]:
-        """Return the gradient of the questions' summed loss for the weights of `keys`, and the loss."""
+        """Return the gradient of the questions' summed loss, and the loss.
+
+        The gradient is with respect to `rows`, the weights of `keys`.
+        """
         scores = self.scores(rows)
         scores -= scores.max(1, keepdims=True)
         chances = np.exp(scores)

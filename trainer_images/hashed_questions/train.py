@@ -216,9 +216,9 @@ def serve(
                     loss=loss / size,
                 )
             scores = evaluation.scores(parameters.l1) | server.costs()
-            reporter.report(**scores)  # type: ignore[arg-type]  # none of them is a count
+            reporter.report(**scores)  # type: ignore[arg-type]  # all of these are metrics
         server.end()
-    return scores or evaluation.scores(parameters.l1)  # earlier attempts did all steps
+    return scores or evaluation.scores(parameters.l1)  # no scores yet if earlier attempts did all steps
 
 
 def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> None:
@@ -249,7 +249,7 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
 
 
 def _begun(peers: dist.ProcessGroup, steps: int = 0) -> int:
-    """Return the number of steps of earlier attempts. The server passes `steps`, and informs the workers."""
+    """Return the number of steps of earlier attempts. The server passes it as `steps` and sends it to all."""
     done = torch.tensor([steps])
     dist.broadcast(done, SERVER, peers)
     return int(done.item())

@@ -15,7 +15,7 @@ from hashed_questions.sparse_gradient import Rows
 
 
 class Update(StrEnum):
-    """The rule by which gradients change weights w.
+    """The rule by which a gradient g changes the weights w.
 
     All rules end with the proximal step of L1: sign(w) max(0, |w| - LR L1).
     """
@@ -107,7 +107,7 @@ class Weights:
         self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
 
     def _mean(self, pushes: list[Push], examples: int) -> Rows:
-        # The order of workers is fixed, because sums are rounded.
+        # Sums are rounded. So a fixed order of the workers makes runs reproducible.
         total = np.zeros_like(self.values)
         for push in pushes:
             total[push.keys] += push.rows

@@ -1,4 +1,4 @@
-"""Messages between the server (rank 0) and its workers: keys, and a row of numbers for each.
+"""Messages between the server (rank 0) and its workers: keys, and a row of numbers for each key.
 
 A worker asks for the weights of some keys (PULL), or sends the gradients for some keys (PUSH). A key takes
 four bytes, as does each number of a row. Every wait is bounded by GROUP_TIMEOUT.
@@ -44,7 +44,7 @@ class Request:
 
 
 class Wire:
-    """One end of the connections. It counts the bytes of keys and rows, and the messages with them.
+    """One end of the connections. It counts the bytes of keys and rows, and the messages that carry them.
 
     Every method raises GroupError if the peer is lost, or silent for GROUP_TIMEOUT.
     """

@@ -34,6 +34,6 @@ class Augmentation:
         rows = shifts[:, :1] + torch.arange(height, device=images.device)
         columns = shifts[:, 1:] + torch.arange(width, device=images.device)
         place = torch.arange(len(images), device=images.device).view(-1, 1, 1)
-        # The channels come last while rows and columns are chosen together.
+        # Move the channels to the end, so that rows and columns can be chosen together.
         padded = pad(images, (self._padding,) * 4).permute(0, 2, 3, 1)
         return padded[place, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()

@@ -1,7 +1,7 @@
 """Learns features of images without labels, as one process or as a group.
 
 Run it as `python -m image_classification.embed`. The features of two changed copies of an image become more
-like each other than like those of other images. The other images are those in the step of the whole group
+like each other than like those of other images. The other images are those of the same step in all processes
 (SimCLR), or images of earlier steps (MoCo). See `trainer_kit.contrast`. Labels are used only to judge the
 features after each epoch.
 """
@@ -54,7 +54,7 @@ class Parameters:
     queue: int
     """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
     key_momentum: float
-    """With a queue: the weight, in each step, of the old parameters of the encoder of the keys."""
+    """With a queue: the weight of the key encoder's old parameters when it follows the encoder in a step."""
     padding: int
     """The largest number of pixels by which an image is shifted."""
     flip: bool

@@ -145,7 +145,8 @@ def fit(
                 torch.autograd.backward(loss)
                 optimizer.step()
                 place.take(parameters.batch_size)
-                left = len(place) // parameters.batch_size  # a group of another size may have begun the epoch
+                # Do not derive this from `steps`: a group of another size may have begun this epoch.
+                left = len(place) // parameters.batch_size
                 run.step(save=not left)
                 reporter.report(
                     step=run.steps,

@@ -37,10 +37,10 @@ class Parameters:
     """The parameters that users can set. Each is the environment variable of its name in upper case.
 
     LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
-    MAX_GRADIENT_NORM, so a large batch does not make a step longer, and a large group takes fewer steps of
-    the same length. Scaling LR by the number of processes, as is common, gave worse results. Cross-validated
-    accuracy on the questions without the test split, after 10 epochs, for 1 / 2 / 3 processes x 64: 0.86 /
-    0.85 / 0.85 with LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12.
+    MAX_GRADIENT_NORM, so a large batch does not make a step change the weights more. A large group takes
+    fewer steps of the same length. Scaling LR by the number of processes, as is common, gave worse results:
+    with 1 / 2 / 3 processes x 64, the cross-validated accuracy after 10 epochs was 0.86 / 0.85 / 0.85 with
+    LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12. The test split was left out.
     """
 
     lr: float

@@ -116,7 +116,7 @@ def statistics(layout: Layout) -> float:
 
 
 def offloaded(layout: Layout) -> float:
-    """Return the bytes that OFFLOAD=activations copies to the host in a step, and back.
+    """Return the bytes that OFFLOAD=activations copies to the host in a step. As many are copied back.
 
     The result is for the rank that copies the most.
     """
@@ -143,7 +143,7 @@ def layer_by_layer(layout: Layout) -> float:
     tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
     activations = layer.total + statistics(layout) + max(6 * width, 2 * layer.scores - 8 * width)
     matrix = width**2
-    if layout.micro_batches == 1:  # the gradients of the first matrices are computed last
+    if layout.micro_batches == 1:  # the last gradients are computed when few activations are left
         in_layer = max(tokens * activations + 16 * matrix, tokens * 9 * width + 24 * matrix)
         head = tokens * (of_head(layout) + 2) + VOCABULARY * width
     else:  # a gradient exists beside the sum to which it is added

@@ -23,7 +23,7 @@ class Strategy(StrEnum):
     AVERAGING = "averaging"
     """Nothing: each rank takes LOCAL_STEPS steps with its own gradients, then all average their weights."""
     GOSSIP = "gossip"
-    """Nothing: each rank steps with its own gradients, and averages its weights with one other at a time."""
+    """Nothing: each rank steps with its own gradients, and averages its weights with one rank at a time."""
     PARAMETER_SERVER = "parameter_server"
     """Nothing: workers compute gradients, and parameter servers step the weights with them."""
 

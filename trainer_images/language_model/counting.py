@@ -19,9 +19,9 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 COUNTED_STEP = 4
-"""The first step of an attempt that may be measured (see `counted_step`), unless the attempt is shorter.
+"""The first step of an attempt that may be measured (see `counted_step`).
 
-Earlier steps also allocate objects that stay in memory.
+Earlier steps also allocate objects that stay in memory. In a shorter attempt, the last step is measured.
 """
 
 

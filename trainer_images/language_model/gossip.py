@@ -2,7 +2,8 @@
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
 ICML 2018. As there, ranks are active (even) or passive (odd). Only active ranks ask for an average, and only
-passive ones answer, at any time. So a rank never waits for another waiting rank, or for a slow gradient.
+passive ones answer, at any time. So a rank never waits for a rank that is itself waiting, or for a slow
+gradient.
 """
 
 import random

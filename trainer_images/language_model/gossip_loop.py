@@ -1,6 +1,6 @@
 """The training loop of ranks that average their weights in pairs: STRATEGY=gossip.
 
-Within a round of LOCAL_STEPS steps, each rank takes the next share of a batch as soon as it is free. So a
+Within a round of LOCAL_STEPS steps, each rank that becomes free takes the next share of a batch. So a
 slow rank takes fewer shares, but at least one, and each share is taken once. After a round, all ranks average
 their weights and moments. Then, a checkpoint may be saved.
 """
@@ -44,7 +44,7 @@ def fit(
             run.step()
             taken = sum(batch_size.at_step(step, layout).batch_size for step in steps)
             reporter.report(step=run.steps, total_steps=layout.steps, examples=taken)
-            reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
+            reporter.report(**metrics)  # type: ignore[arg-type]  # all of these are metrics
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
     return metrics
 

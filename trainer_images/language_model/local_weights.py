@@ -49,7 +49,7 @@ class LocalWeights:
             self._start = parameters_to_vector(self._model.parameters()).detach()
 
     def stepped(self, step: int) -> None:
-        """Average after the step with this number, from 1, if it is the last one of its round."""
+        """Average after step number `step`, counted from 1, if it is the last step of its round."""
         self.changed()
         if step % self._every == 0:
             self.average()

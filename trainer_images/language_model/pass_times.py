@@ -69,7 +69,7 @@ class PassTimes:
 
     @contextmanager
     def measuring(self, is_forward: bool, stage: int, micro_batch: int) -> Iterator[None]:
-        """Measure the block as a pass. Several blocks of one pass add up, such as layers and loss.
+        """Measure the block as a pass. If a pass has several blocks (layers and loss), their times add up.
 
         Without flushes, the numbers of micro-batches must continue from step to step.
         """

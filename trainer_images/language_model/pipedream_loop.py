@@ -1,8 +1,8 @@
 """The training loop of an asynchronous pipeline, in which ranks do not wait for each other after a step.
 
-A rank reports the losses of the batches with which it has stepped. Of all stages, the first one, to which
-rank 0 belongs, is the last to step with a batch. Before a checkpoint, the pipeline is flushed, so that all
-stages have taken the same steps. Then it fills again.
+A rank reports the losses of the batches with which it has stepped. The first stage, to which rank 0 belongs,
+is the last one to step with a batch. Before a checkpoint, the pipeline is flushed, so that all stages have
+taken the same steps. Then the pipeline fills again.
 """
 
 import logging
@@ -42,7 +42,7 @@ def fit(
                 metrics["staleness_max"] = max(stage.staleness)
                 taken = batch_size.at_step(update.number, layout).batch_size
                 reporter.report(step=update.number, total_steps=layout.steps, examples=taken)
-                reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
+                reporter.report(**metrics)  # type: ignore[arg-type]  # all of these are metrics
 
         for step in range(first, layout.steps + 1):
             size = batch_size.at_step(step, layout)

@@ -67,7 +67,7 @@ class Pipelined:
         self._context, self._device = context, device
         self._scaler = scaler
         self._examples = 0
-        """The number of examples of the batches for which the stages were made."""
+        """The batch size for which the stages were made."""
 
     def _fit_stages(self, examples: int) -> None:
         """Make stages for batches of this size: at the start, when the batch grows, and for evaluation.

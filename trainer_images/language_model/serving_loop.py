@@ -58,7 +58,7 @@ class ServingLoop:
                 stack.enter_context(ending_with_leader())
             steps, self._place.taken = start_of(self._group, run, self._place)
             self._begin(steps)
-            # A leader that ends on SIGTERM has saved a checkpoint. BYE lets all other processes end with it.
+            # A leader that ends on SIGTERM has saved a checkpoint. BYE lets all other processes end, too.
             stack.push(lambda kind, *_: self._mailbox.leave() if kind is Terminated else None)
             for update in serve(self._replica, self._mailbox):
                 examples = examples_of(update.number, self._layout)
@@ -72,7 +72,7 @@ class ServingLoop:
                 report = {"loss": update.loss, **self._staleness(), **self._traffic(update.number - steps)}
                 run.step()
                 self._reporter.report(step=run.steps, total_steps=self._layout.steps, examples=examples)
-                self._reporter.report(**report)  # type: ignore[arg-type]  # none of them is a count
+                self._reporter.report(**report)  # type: ignore[arg-type]  # all of these are metrics
             if self._replica.leader is None:
                 self._mailbox.close()
                 return None

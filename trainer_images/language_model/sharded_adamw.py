@@ -1,7 +1,7 @@
 """ZeRO-1 and ZeRO-2: AdamW over this data rank's share of the flat parameters.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
-Both stages send 2 (n-1)/n of the parameters in a step, as DistributedDataParallel does.
+On n data ranks, both stages send 2 (n-1)/n of the parameters in a step, as DistributedDataParallel does.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class _State(dict[Tensor, dict[str, Any]]):
 
 
 class ShardedAdamW(Optimizer):
-    """AdamW whose state, and in stage 2 also gradients, are divided among the data ranks.
+    """AdamW whose state, and in stage 2 also its gradients, are divided among the data ranks.
 
     Every rank must make the same calls. `state` has this rank's share. `state_dict` gathers the moments and
     names them by parameter, so that checkpoints do not depend on the number of ranks. While `state_dict`
@@ -62,7 +62,7 @@ class ShardedAdamW(Optimizer):
         ]
         self._inner = AdamW([share for _, share in self._shares], **options)
         super().__init__(model.parameters(), self._inner.defaults)
-        self.state = self._inner.state = _State()  # type: ignore[assignment]  # a defaultdict
+        self.state = self._inner.state = _State()  # type: ignore[assignment]  # defaultdict in PyTorch
         for _, share in self._shares:
             moments = {name: torch.zeros_like(share) for name in MOMENTS}
             self.state[share] = {"step": torch.tensor(0.0), **moments}

@@ -15,8 +15,8 @@ from language_model.model import LanguageModel
 class Stepper:
     """Takes the steps of the optimizer.
 
-    If neither the passes nor the optimizer average the gradients, and the ranks do not average weights
-    instead, this first averages the gradients over the data ranks.
+    This first averages the gradients over the data ranks, unless the passes or the optimizer do so, or the
+    ranks average weights instead.
     """
 
     model: LanguageModel

@@ -96,7 +96,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # as above, and weights in both directions for each share of an active rank
+        case Strategy.GOSSIP:  # as AVERAGING, plus weights in both directions per share of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
         case Strategy.ZERO1 | Strategy.ZERO2:  # each sum of gradients to one rank, then all parameters

@@ -117,7 +117,7 @@ def fit(
             run.step()
             # The sum of the losses has waited for all ranks. So the reported time of a step is the group's.
             reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
-            reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
+            reporter.report(**metrics)  # type: ignore[arg-type]  # all of these are metrics
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
     return metrics
 

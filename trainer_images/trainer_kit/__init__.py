@@ -1,6 +1,6 @@
 """A small library for training code that runs as one process or as a group of processes.
 
-Of the training service, it needs only the environment variables:
+Of the training service, it needs only the environment variables. Its main modules:
 
 * `process.main` runs a training function and ends the process with its exit code;
 * `group` joins the processes that train together, `horovod` joins a Horovod group;

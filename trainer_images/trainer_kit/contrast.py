@@ -41,8 +41,9 @@ def info_nce(
     """Return the mean loss of this rank's queries.
 
     `queries` and `keys` have the shape (rows, width). The positive of each query is the same row of `keys`.
-    Without `negatives`, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any,
-    width), replace them: they get no gradients, and nothing is exchanged. Rows are normalized first.
+    By default, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any, width),
+    are used instead of these keys: they get no gradients, and nothing is exchanged. Rows are normalized
+    first.
 
     If each rank computes the gradients of this loss, and `group.wrap` averages them, they equal the gradients
     of one process with all examples. Raises ValueError if the shapes of `queries` and `keys` differ or do not

@@ -46,7 +46,7 @@ class _Hook:
     def average(
         self,
         _: object,
-        bucket: dist.GradBucket,  # type: ignore[name-defined]  # its stubs leave it out
+        bucket: dist.GradBucket,  # type: ignore[name-defined]  # missing in PyTorch's stubs
     ) -> Average:
         """Start to average a bucket."""
         gradients = bucket.buffer()

@@ -164,8 +164,9 @@ def join() -> Iterator[Group]:
         backend = "nccl" if device.type == "cuda" else "gloo"
         meet(Meeting.from_environment(), place.rank, place.size, backend)
     yield Group(place.rank, place.size, device)
-    # Only after success. After a failure, an exchange with a dead peer may be pending, and this call would
-    # wait for it. The end of the process closes its connections at once, which the peers notice.
+    # Leave the group only after success. After a failure, an exchange with a dead peer may be pending, and
+    # this call would wait for it. The end of the process closes its connections at once, which the peers
+    # notice.
     if place.size > 1:
         dist.destroy_process_group()
 

@@ -113,7 +113,7 @@ class GrpcSink:
             self._steps.has_moved()
 
     def close(self) -> None:
-        """Send the waiting reports. After 3 s, print what the service has not accepted: it may be away."""
+        """Send the waiting reports. The service may be away: after 3 s, print what it has not accepted."""
         if self._steps is not None:
             self._steps.end()
         self._closing.set()
@@ -180,7 +180,7 @@ class GrpcSink:
                     log.warning("the service dropped part of a report: %s", problem)
                 if answer.wants_stacks and not self._stacks and not closing:
                     self._stacks = _written_stacks(self._rank)
-                    continue  # the service waits for them
+                    continue  # the service waits for the stacks
                 self._stacks = ""
                 if self._metrics or self._artifacts:
                     self._news.set()
@@ -189,7 +189,7 @@ class GrpcSink:
                     return True
             if self._given_up.is_set() or (closing and not (self._metrics or self._artifacts)):
                 return False
-            # A `quiet_pause` shorter than `pause` means: report after `quiet_pause`, even if there is news.
+            # A `quiet_pause` shorter than `pause` means: report after `quiet_pause`, with or without news.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
                 if self._metrics or self._artifacts:  # `close` waits, so send them soon

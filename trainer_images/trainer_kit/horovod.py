@@ -43,7 +43,7 @@ def joined(framework: str = "torch") -> Iterator[None]:
     hvd = importlib.import_module(f"horovod.{framework}")
     hvd.init()
     yield
-    # Only after success: this waits for the other processes, and after a failure some of them are gone.
+    # Call this only after success: it waits for the other processes, and after a failure some are gone.
     hvd.shutdown()
 
 

@@ -17,7 +17,7 @@ from trainer_kit.termination import SIGNALS, exit_code_for
 
 MOST_PROCESSES = 256
 GRACE_SECONDS = 10.0
-"""The seconds that the other processes have to end after one has failed."""
+"""The time in seconds that the other processes get to end by themselves after one has failed."""
 
 
 def main() -> NoReturn:

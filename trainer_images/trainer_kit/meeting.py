@@ -19,7 +19,7 @@ class Meeting:
     host: str
     port: int
     timeout: int
-    """Seconds. It bounds joining and every later exchange."""
+    """The time in seconds for which joining and every later exchange wait for other processes."""
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -1,9 +1,9 @@
 """Lets the service read the stacks of this process from outside, even if the process cannot report them.
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
-GIL. The name of the file contains the numbers of two signals. On the first signal, all threads are written.
-On the second signal, only the main thread is written, because faulthandler writes at most 100 threads, the
-newest first. The service's inspector reads the file.
+GIL. The name of the file contains the numbers of two signals. The one named first writes all threads. The
+other one writes only the main thread, because faulthandler writes at most 100 threads, the newest first. The
+service's inspector reads the file.
 """
 
 import faulthandler
@@ -26,7 +26,7 @@ def answer() -> None:
     with suppress(AttributeError, OSError, RuntimeError, ValueError):
         numbers = [signal.SIGRTMIN + offset for offset in _OFFSETS]
         if any(signal.getsignal(number) is not signal.SIG_DFL for number in numbers):
-            return  # the program uses them
+            return  # the program uses one of them
         file = os.memfd_create("trainer-kit-stacks-{}-{}".format(*numbers))
         _files.append(file)
         fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)

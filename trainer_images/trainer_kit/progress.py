@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trainer_kit import environment, outside, steps, traffic
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
-if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
+if TYPE_CHECKING:  # trainer_kit.group needs PyTorch, which a program that only publishes a model may lack
     from trainer_kit.group import Group
 
 _MOST_PROCESSES = 100_000
@@ -20,7 +20,8 @@ class Reporter:
     """Collects progress and passes it to a sink. Each step also counts as a sign of life (`steps`).
 
     The series `step_seconds` and `waiting_seconds` are about the process that reports for the group: the
-    master, or a rank that has called `lead`. They have only steps in which it has waited for others.
+    master, or a rank that has called `lead`. They have values only for steps in which this process has waited
+    for others.
     """
 
     def __init__(self, sink: Sink, of_leader: Sink | None = None) -> None:
@@ -117,7 +118,7 @@ _in_use: list[Reporter] = []
 def _sink(rank: int) -> Sink:
     address, token = os.environ.get("REPORT_ADDRESS"), os.environ.get("REPORT_TOKEN")
     if address and token and importlib.util.find_spec("grpc"):
-        from trainer_kit.grpc_sink import GrpcSink  # it needs gRPC, which an image may lack
+        from trainer_kit.grpc_sink import GrpcSink  # needs gRPC, which an image may lack
 
         ca = os.environ.get("REPORT_CA", "")
         return GrpcSink(address, token, ca=ca, rank=rank, steps=steps.OF_PROCESS)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # seconds; a new place counts as reached at most this long before it is seen
+_BETWEEN_LOOKS = 2.0  # seconds by which `seen_at` dates the arrival at a new place back, at most
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class Steps:
         """Record the place of the main thread, as a number.
 
         The thread that reads the signs calls this about once a second. A new place was reached after the
-        previous call and after the last record of activity (`moved_ago`). The earliest such moment counts as
-        the arrival, but at most _BETWEEN_LOOKS seconds before now.
+        previous call and after the last record of activity (`moved_ago`). The later of these two times counts
+        as the arrival, but at the earliest _BETWEEN_LOOKS seconds before now.
         """
         now = self._clock()
         if place != self._place:

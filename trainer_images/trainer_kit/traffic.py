@@ -4,8 +4,8 @@
 class Sent:
     """Counts bytes between two reported steps.
 
-    The thread that trains reads it. A backward pass, for which that thread waits, may add to it in another
-    thread.
+    The thread that trains reads the count. A backward pass, for which that thread waits, may add to the count
+    in another thread.
     """
 
     def __init__(self) -> None:

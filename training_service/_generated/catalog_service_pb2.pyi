@@ -3,9 +3,10 @@
 isort:skip_file
 The API that lists and declares algorithms, datasets and queues.
 
-The errors of every call are those of TrainingService. FAILED_PRECONDITION means that the name is taken: an
-entry of a file of the service, or another declaration, has this name. Such an entry of a file cannot be
-removed by a call either. Names that differ only in upper and lower case count as the same.
+The errors of every call are those of TrainingService. Unless a call says otherwise, FAILED_PRECONDITION
+means that the name is taken: an entry of a file of the service, or another declaration, has this name.
+Calls cannot remove an entry of a file either. Names that differ only in upper and lower case count as the
+same.
 """
 
 from collections import abc as _abc

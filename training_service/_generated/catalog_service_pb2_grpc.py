@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class CatalogServiceStub:
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     def __init__(self, channel):
@@ -86,8 +86,8 @@ class CatalogServiceStub:
 
 class CatalogServiceServicer:
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     def ListAlgorithms(self, request, context):
@@ -239,8 +239,8 @@ def add_CatalogServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     @staticmethod

@@ -3,9 +3,10 @@
 isort:skip_file
 The API that lists and declares algorithms, datasets and queues.
 
-The errors of every call are those of TrainingService. FAILED_PRECONDITION means that the name is taken: an
-entry of a file of the service, or another declaration, has this name. Such an entry of a file cannot be
-removed by a call either. Names that differ only in upper and lower case count as the same.
+The errors of every call are those of TrainingService. Unless a call says otherwise, FAILED_PRECONDITION
+means that the name is taken: an entry of a file of the service, or another declaration, has this name.
+Calls cannot remove an entry of a file either. Names that differ only in upper and lower case count as the
+same.
 """
 
 from collections import abc as _abc
@@ -33,8 +34,8 @@ GRPC_VERSION: str
 
 class CatalogServiceStub:
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     @_typing.overload
@@ -100,8 +101,8 @@ class CatalogServiceStub:
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -163,8 +164,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     """Lists and declares algorithms, datasets and queues. An entry of one project exists only in this project,
-    and the project's admins may change it. Only operators may change queues, and entries that all projects
-    have. A change applies within a second. It does not change jobs that were accepted before.
+    and the project's admins may change it. Only operators may change queues and the entries that all projects
+    share. A change applies within a second. It does not change jobs that were accepted before.
     """
 
     @_abc_1.abstractmethod

@@ -77,7 +77,7 @@ class ProgramServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadFiles(self, request_iterator, context):
-        """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+        """Receives contents of files of one tree. When these are durable, returns the contents that are still
         missing.
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,

@@ -63,7 +63,7 @@ class ProgramServiceStub:
     RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
     """
     UploadFiles: _grpc.StreamUnaryMultiCallable[_program_service_pb2.UploadFilesRequest, _program_service_pb2.TreeStatus]
-    """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+    """Receives contents of files of one tree. When these are durable, returns the contents that are still
     missing.
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
@@ -90,7 +90,7 @@ class ProgramServiceAsyncStub(ProgramServiceStub):
     RESOURCE_EXHAUSTED if the files do not fit in the project's storage (`programs.max_stored_bytes`).
     """
     UploadFiles: _aio.StreamUnaryMultiCallable[_program_service_pb2.UploadFilesRequest, _program_service_pb2.TreeStatus]  # type: ignore[assignment]
-    """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+    """Receives contents of files of one tree. When these are durable, returns the contents that are still
     missing.
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,
@@ -132,7 +132,7 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_program_service_pb2.UploadFilesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_program_service_pb2.TreeStatus, _abc.Awaitable[_program_service_pb2.TreeStatus]]:
-        """Receives contents of files of one tree. When they are durable, it returns the contents that are still
+        """Receives contents of files of one tree. When these are durable, returns the contents that are still
         missing.
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece does not belong to the tree,

@@ -352,9 +352,9 @@ Global___ProgramChanges: _TypeAlias = ProgramChanges  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
-    """The rules for another attempt after a failure. In another attempt, the whole group starts again. It follows
-    if attempts are left, and if the diagnosis is retryable (such as a lost node or an evicted pod) or has a
-    category in `retry_on`.
+    """The rules for another attempt after a failure. Another attempt follows if attempts are left, and if the
+    diagnosis is retryable (such as a lost node or an evicted pod) or has a category in `retry_on`. In another
+    attempt, the whole group starts again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1654,8 +1654,8 @@ class GetTrainingLogsRequest(_message.Message):
     stream waits.
     """
     tail_lines: _builtins.int
-    """The number of lines at the end of each rank's log with which to start. Absent: start at the beginning.
-    Not with position.
+    """Start with this number of lines at the end of each rank's log. Absent: start at the beginning. Not with
+    position.
     """
     attempt: _builtins.int
     """The attempt, from 1. 0: the last attempt and, with follow, all later attempts."""
@@ -2738,8 +2738,8 @@ class SnapshotFlavor(_message.Message):
     name: _builtins.str
     """The name."""
     follows_machines: _builtins.bool
-    """Whether the capacity is the sum of the machines' capacities. If it is, the flavor has no resource without
-    an entry.
+    """Whether the capacity is the sum of the machines' capacities. If it is, the flavor has none of a resource
+    without an entry.
     """
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:

@@ -6,7 +6,7 @@ that begins at that moment gets the error. `keepalive_timeout_ms` has no effect,
 applies in its place.
 """
 
-_SHARE = 2  # half of the descriptors may be connections; launches, logs and the store need the others
+_SHARE = 2  # connections may take half of the descriptors; launches, logs and the store need the rest
 
 _STREAMS = 1000
 _WAITING, _MOST_WAITING = 2000, 3000
@@ -48,8 +48,8 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # Otherwise, ended streams count until they are freed, and gRPC refuses calls that are within the
-        # limit.
+        # Otherwise, ended streams count towards the limit until they are freed, and gRPC refuses calls that
+        # are within the limit.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _WAITING),
         ("grpc.server.max_pending_requests_hard_limit", _MOST_WAITING),

@@ -21,9 +21,9 @@ class Places:
     """Places for large responses, each taken before a response is built and freed once the response is sent.
 
     One caller has at most `for_one` places. While no other call waits for a place, a client may take any time
-    to read its response. While calls wait, calls that have held a place for `seconds` are ended: for
-    each waiting call one, the oldest of the caller whose places it waits for (see `FairTurns.wanted`). The
-    clients of ended calls get CANCELLED, after which our clients reconnect.
+    to read its response. While calls wait, calls that have held a place for `seconds` are ended. Each waiting
+    call ends at most one of them: the oldest call of the caller whose places it waits for (see
+    `FairTurns.wanted`). The clients of ended calls get CANCELLED, after which our clients reconnect.
     """
 
     def __init__(self, places: int, for_one: int, seconds: float) -> None:

@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 KNOWS_CANCELLED = "x-knows-cancelled"
 """Metadata key of callers that know the status `cancelled`. Its value does not matter."""
-# The most lists that are built at a time, that are sent at a time, and that are sent to one caller. A page
-# may take 40 MB while it is built, and 2 MB while it is sent.
+# How many lists may be built at a time, sent at a time, and sent to one caller at a time. A page may take
+# 40 MB while it is built, and 2 MB while it is sent.
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
 # In bytes. A smaller message needs no place, because it takes less memory than the call itself.
 _LARGE = 8 * 1024
-# The most large messages of each kind that are sent at a time, in all and to one caller. While it is sent,
+# How many large messages of each kind may be sent at a time: in all, and to one caller. Until they are sent,
 # the status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a file 1 MB.
 _SENT, _OF_ONE = 64, 48
 # The same for calls that send metrics. Until the client has read them, the metrics of a job take at most

@@ -69,7 +69,8 @@ def _identity(pem: bytes, spiffe_id: str, subject: str) -> Identity:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         ends = certificate.not_valid_after_utc
-        # gRPC cuts a URI at a NUL byte, so `spiffe_id` may be only the start of the URI: another caller's id.
+        # gRPC cuts a URI at a NUL byte, so `spiffe_id` may be only the start of the URI, and this start
+        # may be another caller's id.
         is_exact = not spiffe_id or _uris_of(certificate) == [spiffe_id]
     except Exception:  # the library raises errors of several kinds
         raise NotAllowed("the client certificate cannot be read; ask its issuer for another one") from None

@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Access:
     """Manages who may use the service, and for what. It is the `access` of a TrainingClient.
 
-    Every method may raise TrainingServiceError. This is NotAllowed if the caller's role does not allow the
+    Every method may raise TrainingServiceError, such as NotAllowed if the caller's role does not allow the
     call.
     """
 

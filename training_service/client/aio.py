@@ -50,8 +50,8 @@ class AsyncTrainingClient(AsyncJobReader):
 
     `ca` turns on TLS. It is a PEM file with the certificates of the authorities that the client trusts, or
     "system" for the authorities that gRPC trusts by default. `cert` and `key` are PEM files with the caller's
-    certificate and its key. `server_name` is a name in the service's certificate; it is needed if the
-    certificate does not have the host of `address`. The defaults of these four options are the environment
+    certificate and its key. `server_name` is a name in the service's certificate. It is needed if the
+    certificate does not name the host of `address`. The defaults of these four options are the environment
     variables TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, else ~/.config/training-service/client.toml
     (see docs/security.md). The files are read once, so create a new client before the caller's certificate
     expires.
@@ -64,8 +64,9 @@ class AsyncTrainingClient(AsyncJobReader):
     and audit events, and `catalog` those on algorithms, datasets and queues.
 
     If the service does not answer, a call that may be repeated is retried for about 3 s with growing pauses.
-    A call that a limit refuses is repeated within `timeout`, no earlier than the service asks for. If
-    a limit refuses a stream that `timeout` does not bound, the stream is repeated within `patience`.
+    If a limit refuses a call, the call is repeated within `timeout`, but not before the time that the service
+    names. If a limit refuses a stream that `timeout` does not bound, the stream is repeated within
+    `patience`.
 
     Every method may raise TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.
@@ -195,12 +196,12 @@ class AsyncTrainingClient(AsyncJobReader):
 
         Only files that the service lacks are sent. Files that git ignores, `.git`, `__pycache__` and virtual
         environments are left out. Each instance starts in its own copy of the files. The command is run
-        without a shell; `environment` has variables for the command. `requirements` is a file of the folder
-        with the packages that the command needs, such as "requirements.txt"; `python_environment` is the name
-        of an environment that the operator has configured; `image` is the image to run in: one of the images
-        that the operator allows on Docker or Kubernetes. `framework` is the name of the framework that sets
-        up the group, by default "pytorch". `tree` is the name of files that were uploaded before; these are
-        used instead of the files of `folder`. `version` is recorded with the job. By default, the commit of
+        without a shell. `environment` has variables for the command. `requirements` is a file of the folder
+        with the packages that the command needs, such as "requirements.txt". `python_environment` is the name
+        of an environment that the operator has configured. `image` is the image to run in, one of those that
+        the operator allows on Docker or Kubernetes. `framework` is the name of the framework that sets up the
+        group, by default "pytorch". `tree` is the name of a tree that was uploaded before. Its files are used
+        instead of the files of `folder`. `version` is recorded with the job. By default, the commit of
         the uploaded folder is recorded, and with it the changes of tracked files since the commit.
         `on_progress` is called with the number of bytes sent so far, and the number of bytes to send in all.
         The other options are those of `submit`.
@@ -269,7 +270,7 @@ class AsyncTrainingClient(AsyncJobReader):
     ) -> int:
         """Queue a job with the same request as job `job_id`, and return the new job's id.
 
-        The new job is in the client's project; if the client has none, in the project of job `job_id`.
+        The new job is in the client's project or, if the client has none, in the project of job `job_id`.
 
         `parameters` are the parameters that get another value. Options that are None change nothing. Values
         that job `job_id` got by default stay as they were, even if the defaults have changed. `command`

@@ -39,7 +39,7 @@ class AsyncCatalog:
     An algorithm or a dataset that is declared with a `project` can be used only in this project. One that is
     declared without a `project` can be used in all projects.
 
-    Every method may raise TrainingServiceError. This is NotAllowed if the caller's role does not allow the
+    Every method may raise TrainingServiceError, such as NotAllowed if the caller's role does not allow the
     call.
     """
 

@@ -22,7 +22,7 @@ _PROGRAMS = program_service_pb2.DESCRIPTOR.services_by_name["ProgramService"]
 _CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
 _NOT_REPEATED = (
     *("CreateToken", "DeleteProject", "RemoveMember", "RotateReportKey"),
-    *("RemoveAlgorithm", "RemoveDataset"),
+    *("RemoveAlgorithm", "RemoveDataset", "RemoveQueue"),
 )
 
 # All other calls without streams may be repeated: Train carries a request key, and the rest do no harm if
@@ -92,7 +92,7 @@ def open_async_channel(connection: Connection) -> grpc.aio.Channel:
 def target_of(address: str) -> str:
     """Return the gRPC target of an address.
 
-    Several addresses, separated by commas, are the replicas of one service. They are IP addresses or
+    Several addresses, separated by commas, are the replicas of one service. Each is an IP address or
     `localhost`, since a gRPC target cannot list several names. A single name, `dns:///NAME:PORT`, may
     resolve to several addresses. Raises InvalidRequest for an invalid list, and for a host without a port,
     for which gRPC would take port 443.

@@ -103,7 +103,7 @@ def connection(
 
 
 def project_or_default(project: str | None) -> str:
-    """Return the given project; if it is None, the project in the variable TRAINING_PROJECT.
+    """Return the given project or, if it is None, the project in the variable TRAINING_PROJECT.
 
     Without either, return "", which stands for the caller's default project.
     """
@@ -148,7 +148,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _check_authorities(path: str, content: bytes) -> None:
-    # If the file had no certificates, gRPC would trust its own authorities, or fail without a reason.
+    # If the file had no certificates, gRPC would trust its own authorities, or fail without giving a reason.
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=content.decode())

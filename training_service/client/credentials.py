@@ -1,6 +1,6 @@
 """The token that calls carry, and its sources.
 
-It comes from the first of these sources that has it: argument, TRAINING_SERVICE_TOKEN, the file in
+The token comes from the first of these sources that has one: argument, TRAINING_SERVICE_TOKEN, the file in
 TRAINING_SERVICE_TOKEN_FILE, the credentials that `trainctl login` stored, and the operator's token of a
 service on this machine. The operator's token is only for clients without a certificate. The token is read
 again for each call, so a replaced token is used at once.

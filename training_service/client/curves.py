@@ -31,7 +31,7 @@ class Curve:
     values: Sequence[float]
     slow: Sequence[tuple[int, Slow]] = ()
     """Pairs of an index into `steps` and a slow rank. The index is that of the first point after the rank
-    became slow; if there is none, of the last point.
+    became slow or, if there is no such point, that of the last point.
     """
 
     @property

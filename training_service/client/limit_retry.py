@@ -1,4 +1,4 @@
-"""Repeats calls that a limit of the service refused, no earlier than the service asks for.
+"""Repeats calls that a limit of the service refused, but not before the time that the service names.
 
 A refused call has done nothing, so it can always be repeated.
 """

@@ -95,10 +95,10 @@ class AsyncJobReader:
 
         The options select jobs by status, beginning of the name, algorithm and submitter. `since` (inclusive)
         and `until` (exclusive) bound the time of submission; times without a time zone are local times. With
-        `mine`, only the caller's own jobs are listed. Only jobs with all of the `tags` are listed and, with
-        `before_job`, only jobs with lower ids. The jobs are from the client's project or, with
-        `all_projects`, from every project in which the caller has a role. They are fetched page by page, each
-        page when the iteration reaches it. A `page_size` of 0 leaves the size to the service.
+        `mine`, only the caller's own jobs are listed. Only jobs with all of the `tags` are listed. With
+        `before_job`, only jobs with lower ids are listed. The jobs are from the client's project or, with
+        `all_projects`, from every project in which the caller has a role. The pages of the list are fetched
+        when the iteration reaches them. A `page_size` of 0 leaves the size to the service.
         """
         request = requests.jobs(
             statuses,
@@ -226,8 +226,9 @@ class AsyncJobReader:
     async def queue(self, queue: str = "", *, limit: int = 1000) -> GetQueueResponse:
         """Return the present state of the queues: the use of each queue, and at most `limit` waiting jobs.
 
-        The jobs are from the client's project; if the client has none, from every project in which the caller
-        has a role. With `queue`, they are from this queue only. `next_page_token` is set if more jobs wait.
+        The jobs are from the client's project or, if the client has none, from every project in which the
+        caller has a role. With `queue`, they are from this queue only. `next_page_token` is set if more jobs
+        wait.
         """
         request = requests.queue(self.project, queue, min(limit, 1000))
         found = await self._answer_of(self._stub.GetQueue, request)
@@ -242,8 +243,8 @@ class AsyncJobReader:
     async def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
         """Return the queue as the scheduler sees it.
 
-        Jobs that the caller may not see have no id and no project. Queues that the caller may not see have
-        numbers in place of names, and so have all machines. The caller needs a role in `project` or, without
+        Jobs that the caller may not see have no id and no project. All machines, and the queues that the
+        caller may not see, have numbers in place of names. The caller needs a role in `project` or, without
         a project, in its default project.
         """
         return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))

@@ -37,7 +37,7 @@ class Remote(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> int:
-        """Upload the folder, queue a job that calls the function with these arguments; return the job's id.
+        """Upload the folder, and queue a job that calls the function with the arguments. Return the job's id.
 
         Raises InvalidRequest if the function is not defined at the top of a module that can be imported, if
         the folder does not contain this module, if the arguments do not fit the function, if JSON cannot

@@ -1,8 +1,8 @@
 """Retries a stream that fails before its first message, with the same pauses as a plain call.
 
-gRPC's own retries of streams are off: after the last retry has failed, gRPC's blocking client waits for a
-message forever (seen with gRPC 1.85). After the first message, only the reader knows how to continue, so
-errors are passed on.
+gRPC's own retries of streams are off: with them, gRPC's blocking client would wait forever for a message
+after the last retry has failed (seen with gRPC 1.85). After the first message, only the reader knows how to
+continue, so errors are passed on.
 """
 
 import random

@@ -11,10 +11,10 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words after `trainctl` of the command that submits the request.
+    """Return the words that follow `trainctl` in the command that submits the request.
 
     The second list names the parts of the request that no option of the command can express. The command
-    submits to `project`; if that is empty, to the caller's default project.
+    submits to `project` or, if that is empty, to the caller's default project.
     """
     job, program = request.metadata, request.program
     words = ["run", "--tree", program.tree] if request.HasField("program") else ["submit", job.algorithm]

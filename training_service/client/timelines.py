@@ -2,12 +2,12 @@
 
 A job writes its measured passes to `FILE`, so the content is checked like any input of a user. Ranks that
 share processors take turns, so the times at which passes have run say little about the schedule. Therefore, a
-timeline uses only the measured durations: each pass starts as soon as the earlier passes of its rank are
-done, and also the passes on which it depends. It depends on
+timeline uses only the measured durations: each pass starts as soon as the earlier passes of its rank and the
+passes on which it depends are done. These are the dependencies:
 
-* for a forward pass, the forward pass of the micro-batch in the previous stage;
-* for a backward pass, the forward pass of the micro-batch in the same stage, and its backward pass in the
-  next stage.
+* A forward pass depends on the forward pass of its micro-batch in the previous stage.
+* A backward pass depends on the forward pass of its micro-batch in the same stage, and on the backward pass
+  of its micro-batch in the next stage.
 """
 
 import json
@@ -160,7 +160,8 @@ class Timeline:
         busy = [0.0] * self.measured.ranks
         for box in self.boxes:
             busy[box.rank] += max(0.0, min(box.end, last) - max(box.start, first))
-        return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]  # sums are rounded
+        # Rounding can make the busy seconds of a rank a little larger than the time.
+        return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]
 
     def _counted(self) -> tuple[float, float]:
         """Return the start and the end of the time in which idle time is counted, in seconds.

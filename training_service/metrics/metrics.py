@@ -77,7 +77,7 @@ class Metrics:
     def observe_store(
         self, store: QueueView, capacity: Callable[[], int], projects: Callable[[], Collection[str]] = tuple
     ) -> None:
-        """Export the numbers of jobs in the store at each scrape. Call it in the store's event loop.
+        """Export the numbers of jobs in the store at each scrape. Call this in the store's event loop.
 
         `capacity` returns the number of instances that may run at present. `projects` returns the names of
         the projects, which bound the values of the label `project`.

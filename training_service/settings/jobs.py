@@ -126,7 +126,7 @@ class RetrySettings(Config):
 
 
 class DeadlineSettings(Config):
-    """Default deadlines of jobs. A request can replace them for its job. There, 0 means no deadline."""
+    """Default deadlines of jobs. A request can replace them for its job. In requests, 0 means no deadline."""
 
     queue: LongDuration | None = Field(
         default=None,

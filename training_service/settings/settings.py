@@ -133,7 +133,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def shipped_algorithms(cls) -> dict[str, Algorithm]:
-        """Return the built-in algorithms, by name; none if this class has the plain `Algorithm`."""
+        """Return the built-in algorithms, by name; none if this class uses the plain model `Algorithm`."""
         model = cls.algorithm_model()
         return {} if model is Algorithm else default_algorithms(model)
 

@@ -50,7 +50,7 @@ class CallObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An address, its view, and the calls of the API for which its requests count in limits and logs."""
+    """An address, its view, and calls of the API. In limits and logs, its requests count as these calls."""
 
     path: str
     view: View

@@ -1,10 +1,10 @@
 """A cache of the service's containers: a list, then the events of the engine.
 
 The cache may lag behind the engine, and may lag longer after a lost connection. The state of a container
-never goes back: see ContainerGroup.take. The cache lists all containers at each connection and once a minute,
-which makes up for missed events. Lists have no exit codes, so each listed container that has ended is
-inspected, but only once. An event about a container that is not known to have ended causes an inspection,
-too.
+never goes back to an earlier one: see ContainerGroup.take. The cache lists all containers at each connection
+and once a minute, which makes up for missed events. Lists have no exit codes, so each listed container that
+has ended is inspected, but only once. An event about a container that is not known to have ended causes an
+inspection, too.
 """
 
 import asyncio
@@ -188,7 +188,7 @@ class ContainerCache:
         if group is None or group.ending is not None:
             return
         if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
-            return  # the last list has this ending, or it belongs to an earlier group of this name
+            return  # the last list has this ending, or the ending belongs to an earlier group of this name
         endings = await self._endings.list()
         # The event proves the ending, even if the ending was removed with the group in the meantime.
         is_there = any(each.group == group.ref for each in endings)

@@ -81,7 +81,7 @@ class Container:
 
     @property
     def restarts(self) -> int:
-        """The number of restarts of the container's rank up to this container."""
+        """How often the container's rank was restarted, counting the restart that created this container."""
         return number(self.labels.get(RESTARTS)) or 0
 
     @property

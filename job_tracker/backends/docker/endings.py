@@ -38,7 +38,7 @@ _ENDED = "training-service/ended-before"
 class Ending:
     """The stop of a group, and the ranks that had ended by themselves before it.
 
-    The containers of these ranks are kept until `keep_until`; None: they are not kept.
+    The containers of these ranks are kept until `keep_until`. If it is None, they are not kept.
     """
 
     group: GroupRef

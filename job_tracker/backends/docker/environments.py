@@ -38,8 +38,8 @@ def volume_of(instance: str, project: str) -> Mapping[str, Any]:
 class KeptEnvironments:
     """Removes volumes of the service named `instance` that no container has used for the time `keep`.
 
-    The engine does not know when a volume was last used, so only uses that this service has seen count: the
-    time begins at the start of the service or later.
+    The engine does not know when a volume was last used. So the time begins at the last sweep that found the
+    volume in use or, if there was none, at the first sweep of this service that found the volume.
     """
 
     def __init__(self, client: DockerClient, *, instance: str, keep: timedelta) -> None:

@@ -150,7 +150,7 @@ class Groups(LiveGroups[ContainerGroup]):
         for ref, ending in self._endings.items():
             group = self._groups.get(ref)
             if group is not None and group.ending is None:
-                self.observe(group)  # ranks that have ended by now keep their ends
+                self.observe(group)  # records the ends of ranks that have ended by now
                 group.ending = ending
                 self._touch(group)
 

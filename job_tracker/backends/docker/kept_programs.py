@@ -1,6 +1,6 @@
 """Keeps the files of uploaded programs on the engine, in images.
 
-The files of a tree are a layer on top of the base image, the image in which the program runs. Each project
+The files of a tree are a layer on top of the base image, which was chosen for the program. Each project
 has a separate image for each tree and base image.
 
 Containers cannot change the image from which they are made, and an image is never incomplete. The engine

@@ -52,7 +52,7 @@ class ContainerPlan:
     secret_files: Mapping[str, str]
     """The paths of the files with the values of variables, by the name of the variable."""
     restarts: int = 0
-    """The number of restarts of the container's rank up to this container."""
+    """How often the container's rank was restarted, counting the restart that creates this container."""
 
 
 @dataclass(frozen=True, slots=True)

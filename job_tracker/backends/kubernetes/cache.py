@@ -121,7 +121,7 @@ class PodCache:
         return listing.version
 
     async def catch_up(self) -> None:
-        """Bring the view up to date with the time of this call.
+        """Update the view, so that it is not older than this call.
 
         Calls that come while a list is being read share the next list.
         """

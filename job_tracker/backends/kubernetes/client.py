@@ -40,11 +40,11 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 """The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # connections for watches alone, so that logs never block a watch; fewer are used
+_WATCHES = 4  # connections for watches alone, so that logs never block a watch; more than are needed
 _PATIENT_STREAMS = 128
 """The most streams that are being opened at once inside `giving_way`.
 
-A node has fewer pods, so one node that hangs does not block the streams of others.
+A node has fewer pods, so one node that hangs does not block the streams of other nodes.
 """
 _PAGE = 500
 _gives_way = ContextVar("gives_way", default=False)
@@ -72,7 +72,7 @@ class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if `namespace` is empty.
 
     The first call connects. Calls raise ApiError, and BackendRefused if no credentials can be read. Two
-    errors are raised only after several tries: Unreachable, and a Conflict of a create that is not
+    errors are raised only after several tries: Unreachable, and any Conflict of a create except
     AlreadyExists. Other errors are raised at once. `watch`, `logs` and `execute` are not retried.
     """
 

@@ -10,7 +10,7 @@ from job_tracker.backends.kubernetes.api_errors import Invalid, from_answer
 
 _PROTOCOL = "v4.channel.k8s.io"
 _STDOUT, _STATUS = 1, 3
-"""Channels, which are the first byte of each message."""
+"""Channels. The first byte of each message is the number of its channel."""
 _MOST_OF_MESSAGE = 4 << 20
 
 

@@ -1,4 +1,4 @@
-"""Sends requests to the API server with credentials, measures them, and raises errors of this project.
+"""Sends requests with credentials to the API server, measures their time, and raises errors of this project.
 
 Only this file, access.py and command_output.py import the client libraries, so these libraries can be
 replaced. The models of the Kubernetes library are not used: decoding a pod into a model takes a hundred times
@@ -54,8 +54,9 @@ class Connection:
     """Sends requests to one API server. The first request connects.
 
     Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
-    is sent a second time only if its credentials were refused (status 401), with fresh credentials. Requests
-    raise BackendRefused if no credentials can be read, and BackendUnavailable if fresh ones cannot be read.
+    is repeated only if its credentials were refused (status 401). It is then repeated once, with fresh
+    credentials. Requests raise BackendRefused if no credentials can be read, and BackendUnavailable if fresh
+    ones cannot be read.
     """
 
     def __init__(

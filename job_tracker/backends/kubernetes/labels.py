@@ -92,7 +92,7 @@ def submission_of(manifest: Manifest) -> str | None:
 
 
 def restarts_of(manifest: Manifest) -> int:
-    """Return the number of restarts of the pod's rank up to this pod."""
+    """Return how often the pod's rank was restarted, counting the restart that created this pod."""
     return number(_annotations(manifest).get(RESTARTS)) or 0
 
 

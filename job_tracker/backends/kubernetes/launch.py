@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The attempt to launch: its plan, and all pods that were ever seen, by rank.
+    """The attempt that is being launched: its plan, and all its pods that were ever seen, by rank.
 
     `digest` is the digest of the plan from which the master was made: the current plan, or a plan of an
     earlier configuration.

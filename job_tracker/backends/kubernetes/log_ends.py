@@ -1,7 +1,7 @@
 """Reads the ends of the logs of failed pods.
 
-The kubelet copies only the last 2,048 bytes of a log into the pod's status, but a report of torchrun is
-longer.
+The kubelet copies only the last 2,048 bytes of a log into the pod's status, but torchrun's report of a
+failure is longer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from job_tracker.common.tasks import background
 from job_tracker.domain.errors import BackendUnavailable
 
 _SECONDS = 5.0
-"""The longest time, in seconds, by which reading the log delays the report that a rank has failed."""
+"""The longest time, in seconds, by which reading the log delays the observation that a rank has failed."""
 
 
 class LogEnds:

@@ -20,7 +20,7 @@ _LONGEST_LINE = 64 * 1024
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 # The kubelet appends this message to a followed log when the container is removed.
 _KUBELET_MESSAGE = re.compile(rb"rpc error: code = \w+ desc = [^\n]*container[^\n]*\Z")
-# The whole answer of the kubelet if it has removed the container, with status 200.
+# The kubelet's whole answer, with status 200, if it has removed the container.
 _REMOVED = re.compile(
     rb"(?:unable to retrieve container logs for |failed to try resolving symlinks in path )[^\n]*\Z"
 )

@@ -171,10 +171,10 @@ def pod(
 ) -> dict[str, Any]:
     """Build the pod of one rank.
 
-    `overlay` is merged into the pod. It cannot change the pod's name, the labels and annotations of the
-    service, or `place`, the flavor and the node that the scheduler has chosen. `fetch` is the init container
-    that fetches the files of an uploaded program. `program_cache` is the claim on which this container caches
-    the files; no other container of the pod mounts the claim.
+    `overlay` is merged into the pod. It cannot change the pod's name, `place`, or the labels and annotations
+    that this service sets. `place` is the flavor and the node that the scheduler has chosen. `fetch` is the
+    init container that fetches the files of an uploaded program. `program_cache` is the claim on which this
+    container caches the files; no other container of the pod mounts the claim.
     """
     training = {
         "name": CONTAINER,

@@ -322,7 +322,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _unplaced_since(pod: Manifest) -> datetime | None:
-    """Return the time since which no node has had room for the pod; None if the cluster reports none."""
+    """Return the time since which no node has had room for the pod; None if no lack of room is reported."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None

@@ -103,9 +103,9 @@ class Stopper:
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
         """Save the log of a rank that must be restarted, and begin to remove its pod. May be repeated.
 
-        A pod that still runs has stalled. It exists until its node has killed its processes, so that the rank
-        does not run twice at the same time. If the node does not do this in time, a later call removes the
-        pod without waiting for the node.
+        A pod that still runs has stalled. It is removed only after its node has killed its processes, so that
+        the rank does not run twice at the same time. If the node does not do this in time, a later call
+        removes the pod without waiting for the node.
         """
         metadata, grace = pod["metadata"], 0
         if (deadline := deletion_deadline(pod)) is not None:
@@ -219,8 +219,8 @@ class Stopper:
         - During the block, nodes that did not answer are not asked again, because a thousand groups may be
           stopped at once.
         - At the end, such a node is asked once more, for at most _REST_SECONDS.
-        - For ranks that start during the stop, a node is asked for at least _REST_SECONDS before the
-          deletions, and for at most _LOG_SECONDS after them.
+        - For the logs of ranks that start during the stop, the time limit is at least _REST_SECONDS before
+          the deletions, and _LOG_SECONDS after them.
         """
         pods: dict[int, Manifest] = {}
         kept: dict[int, asyncio.Task[bool]] = {}

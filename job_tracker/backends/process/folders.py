@@ -216,8 +216,8 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
             found[int(rank)] = role
-    # Training can make folders, too. So the number of ranks is taken from the number of the folders, because
-    # the highest number in their names may be forged.
+    # Training can make folders, too, and forge the numbers in their names. So the number of ranks comes from
+    # the number of folders, and not from the highest number in their names.
     ranks = range(min(len(found) + 1, records.MAX_RANKS))
     roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)

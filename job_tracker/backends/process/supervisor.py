@@ -90,7 +90,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     """
     os.chdir(folder)
     if reason := _obstacle():
-        # If the service expects that the rank runs, the job's failure quotes this.
+        # If the service expects the rank to run, the diagnosis of the job quotes this line.
         os.write(2, f"{os.path.basename(folder)} is not started: {reason}\n".encode())
         return None
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
@@ -177,7 +177,7 @@ class _Child:
         """Let the command run. Return the error if it could not be executed, or None."""
         os.write(self._go, b"!")
         os.close(self._go)
-        with os.fdopen(self._result, "rb") as pipe:  # the kernel closes it when the command starts
+        with os.fdopen(self._result, "rb") as pipe:  # when the command starts, exec closes the other end
             number, _, file = os.fsdecode(pipe.read()).partition(" ")
         return {"errno": int(number), "file": file} if number else None
 

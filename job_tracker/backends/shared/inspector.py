@@ -114,8 +114,8 @@ def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, 
     If no Python process has RANK, return the first Python process, or else the first process.
 
     If several processes have the same RANK, the uppermost counts: workers that load data are below it. If
-    torchrun has started processes, which have a variable of torchrun, only these processes count: a launcher
-    above them may have the same RANK.
+    torchrun has started some of the processes, only these count: a launcher above them may have the same
+    RANK. Processes that torchrun has started have a variable of torchrun.
     """
 
     def depth(pid: int) -> int:
@@ -231,7 +231,7 @@ def _call(frame: Mapping[str, Any]) -> str:
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
     """Run a command, and return its output and its errors.
 
-    It is killed after `seconds`, or once one of the two has `most` bytes or more.
+    The command is killed after `seconds`, or once its output or its errors have `most` bytes or more.
     """
 
     def limited() -> None:

@@ -8,7 +8,7 @@ from job_tracker.backends.shared.causes import PROGRESS, cause_in
 READ_LINES, READ_BYTES = 200, 32 * 1024
 """The largest numbers of lines and bytes that are read from the end of a log.
 
-A report of torchrun has 35 lines, and 10 more for each process.
+torchrun's report of a failure has 35 lines, and 10 more for each process.
 """
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200

@@ -38,7 +38,10 @@ class Span:
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt that runs. Work is counted in seconds of an attempt of the size that the job asks for."""
+    """An attempt that runs.
+
+    Work is measured in seconds of an attempt with the usual size: that to which `TraceJob.run` refers.
+    """
 
     number: int
     begun_at: float

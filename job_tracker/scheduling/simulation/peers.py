@@ -77,7 +77,10 @@ class FreeOverTime:
 
 
 def fifo(snapshot: Snapshot, now: float) -> Plan:
-    """Return the plan of strict first in, first out: no job overtakes another of at least its priority."""
+    """Return the plan of strict first in, first out.
+
+    No job overtakes another job of the same or a higher priority.
+    """
     return _planned(snapshot, now, reservations=0)
 
 

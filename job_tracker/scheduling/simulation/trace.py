@@ -93,8 +93,8 @@ def read(path: Path) -> list[TraceJob]:
     """Return a file's jobs that have GPUs, in the order of submissions. Raises TraceError and OSError.
 
     The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
-    expected_s, priority or qos, least, and saves. Without the column algorithm, gpu_milli, cpu_milli,
-    memory_mib and qos together stand for it. Other columns are ignored.
+    expected_s, priority or qos, least, and saves. If there is no column algorithm, the columns
+    gpu_milli, cpu_milli, memory_mib and qos together stand for the algorithm. Other columns are ignored.
     """
     try:
         with path.open("rb") as file:

@@ -70,8 +70,8 @@ def continued(
 ) -> list[TraceJob]:
     """Return further jobs like these, submitted at random times within `seconds`.
 
-    On average, their work is the share `load` of the capacity. Raises TraceError if this would be more than
-    half of MOST_JOBS jobs.
+    On average, their work is the share `load` of the capacity. Raises TraceError if more than MOST_JOBS / 2
+    jobs are to be expected.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:
@@ -87,7 +87,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the run time that the job would have with the whole amount of its most used resource."""
+    """Return the seconds for which the job's work would use the whole capacity of its most used resource."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

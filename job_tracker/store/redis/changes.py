@@ -111,7 +111,7 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # any error: this task must continue
+            except Exception as error:  # the task must survive every error, or later changes would be missed
                 log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
                 await _release(channel)

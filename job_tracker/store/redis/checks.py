@@ -23,9 +23,9 @@ _SECRET_BYTES = 32
 async def open_checked(connection: Connection, memory: Path | None) -> str:
     """Return the id of the store on the server; create the store if there is none. Raises StoreRefused.
 
-    A refusal changes no job, but may have upgraded a store of an earlier version. `memory` is a file in which
-    the service keeps the id of its store; None: no file. With this file, a restarted service detects that the
-    server has lost its data.
+    If the server is refused, no job was changed, but a store of an earlier version may have been upgraded.
+    `memory` is a file in which the service keeps the id of its store; None: no file. With this file, a
+    restarted service detects that the server has lost its data.
     """
     address = connection.address
     try:

@@ -112,7 +112,7 @@ class Connection:
             try:
                 async with asyncio.timeout(self.answer_seconds):
                     answers = await self._answers(calls)
-            except Exception as error:  # any error: otherwise the callers would wait for ever
+            except Exception as error:  # all errors, since the callers must not wait for ever
                 answers = [error] * (len(calls) + len(self._waiting))
                 calls += self._waiting
                 self._waiting.clear()

@@ -4,8 +4,8 @@ A script that may refuse something decides this before its first write. The exce
 it deletes unused keys before it checks the number of keys.
 
 Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
-read-only replica), it refuses the first write of a script. It never accepts the first write and refuses a
-later one. So no step is ever half done.
+read-only replica), it refuses the first write of a script. It never accepts the first write and then
+refuses a later one. So no step is ever half done.
 
 Every script except OPEN gets the id of the store, and does nothing if the server has another store. So a
 server that has lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term

@@ -76,9 +76,10 @@ class OpenContents:
                 os.close(descriptor)
 
     def _lacking(self, size: int, pages: int, page_size: int) -> set[int]:
-        """Return the numbers of the pages that the database file, which has `size` bytes, has lost.
+        """Return the numbers of the pages that the database file has lost.
 
-        It should have `pages` pages. The page with the store's id counts as lost if it no longer has the id.
+        The file has `size` bytes, and should have `pages` pages. The page with the store's id counts as lost
+        if it no longer has the id.
         """
         lacking: set[int] = set()
         if size < self._size:

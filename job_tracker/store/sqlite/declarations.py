@@ -14,8 +14,8 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 _PROJECT = "SELECT 1 FROM projects WHERE name = ?"
 _NUMBER = "SELECT number FROM declaration_changes"
-# One statement, so that the number and the declarations belong together. Without declarations, there is one
-# row, which has only the number of the last change.
+# This is one statement, so that the number and the declarations belong together. Without declarations, the
+# result is one row, which has only the number of the last change.
 _ALL = (
     "SELECT number, declarations.* FROM declaration_changes LEFT JOIN declarations "
     "ORDER BY kind, project, name"

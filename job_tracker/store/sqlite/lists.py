@@ -1,10 +1,9 @@
 """Finds the ids of the jobs that match a filter, and reads few rows of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So without further
-conditions, the number of entries that it reads is about the number that it returns, however many jobs there
-are in other projects or states. A list by tag merges the entries of the tag in each project in the same way.
-SQLite merges the parts of a compound SELECT in the order of its ORDER BY clause
-(sqlite.org/optoverview.html).
+conditions, it reads about as many entries as it returns, however many jobs there are in other projects or
+states. A list by tag merges the entries of the tag in each project in the same way. SQLite merges the parts
+of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq

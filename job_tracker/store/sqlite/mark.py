@@ -25,8 +25,8 @@ class Mark:
     is_exact: bool
     """Whether `last_id` was certainly given to a job, or skipped.
 
-    If not, the store is open or was not closed properly. Then up to 1,000 ids may be unused, of which
-    `last_id` is the highest.
+    If not, the store is open or was not closed properly. Then any of the 1,000 ids up to `last_id` may be
+    unused.
     """
 
     @property
@@ -35,9 +35,10 @@ class Mark:
         return self.last_id if self.is_exact else self.last_id - _BLOCK
 
     def lacks_jobs(self, store_id: str, last_id: int, *, had_log: bool) -> bool:
-        """Return whether the database with this store id may lack jobs with ids above its `last_id`.
+        """Return whether the database may lack jobs with ids above `last_id`, the highest id that it knows.
 
-        `had_log` says whether the write-ahead log had content before the database was opened.
+        `store_id` is the database's own id. `had_log` says whether the write-ahead log had content before the
+        database was opened.
         """
         log_is_lost = not self.is_exact and not had_log
         is_behind = last_id < self.surely_given or (log_is_lost and last_id < self.last_id)

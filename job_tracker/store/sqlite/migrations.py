@@ -4,8 +4,8 @@
 #
 # Triggers keep other tables consistent with `jobs`. `tallies`, `project_tallies` and `queued_of_callers` have
 # counts, `job_tags` has the tags, and `remains` has the deleted jobs.
-# `queue_blocks` (queued jobs per queue and 256 ids) bounds the cost of a queue position: a query reads one
-# range of blocks, and one range within a block.
+# `queue_blocks` has the number of queued jobs for each queue and each block of 256 ids. It bounds the cost of
+# a queue position: a query reads one range of blocks, and one range of jobs within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (

@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""After a commit of at least this many operations, the next commit waits for as many operations."""
+"""If a commit had at least this many operations, the next commit waits until it has the same number."""
 _PATIENCE = 0.01
 """The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))

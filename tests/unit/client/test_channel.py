@@ -7,9 +7,11 @@ import grpc
 import pytest
 
 from tests.support.blocking_client import Connect
+from training_service._generated import catalog_service_pb2 as cpb
 from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
 from training_service.client.channel import target_of
-from training_service.client.errors import InvalidRequest
+from training_service.client.errors import InvalidRequest, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -112,3 +114,31 @@ def test_a_call_that_one_replica_aborts_is_repeated_at_another(connect: Connect)
     finally:
         leaving.stop()
         staying.stop()
+
+
+def test_a_removal_is_not_repeated_since_its_repeat_would_fail() -> None:
+    removed = []
+
+    def remove(request: cpb.RemoveQueueRequest, context: grpc.ServicerContext) -> cpb.RemoveQueueResponse:
+        if request.name in removed:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such queue")
+        removed.append(request.name)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        remove,
+        request_deserializer=cpb.RemoveQueueRequest.FromString,
+        response_serializer=cpb.RemoveQueueResponse.SerializeToString,
+    )
+    service = grpc.method_handlers_generic_handler("training.CatalogService", {"RemoveQueue": handler})
+    with ThreadPoolExecutor(4) as threads:
+        server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers((service,))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        try:
+            with TrainingClient(address) as client, pytest.raises(Unavailable, match="the answer was lost"):
+                client.catalog.remove_queue("night")
+        finally:
+            server.stop(0).wait()
+    assert removed == ["night"]

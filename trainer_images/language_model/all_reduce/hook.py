@@ -17,7 +17,7 @@ def register(replica: DistributedDataParallel, all_reduce: AllReduce, wire: Wire
 
     def average(
         _: object,
-        bucket: dist.GradBucket,  # type: ignore[name-defined]  # its stubs leave it out
+        bucket: dist.GradBucket,  # type: ignore[name-defined]  # missing in PyTorch's stubs
     ) -> torch.futures.Future[torch.Tensor]:
         # Divide first, like DistributedDataParallel, so that large sums do not overflow in few bits.
         gradients = bucket.buffer().div_(wire.size)

@@ -51,7 +51,7 @@ def tree(rank: int, size: int) -> Traffic:
 def ring(size: int) -> Traffic:
     """Return the traffic of each process of a ring.
 
-    With any algorithm, the busiest process sends at least as many bytes (Patarasuk and Yuan 2009).
+    With any algorithm, the busiest process sends at least this many bytes (Patarasuk and Yuan 2009).
     """
     return Traffic(2 * Fraction(size - 1, size), 2 * (size - 1))
 

@@ -14,7 +14,7 @@ class Topology(StrEnum):
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"
     BINARY_BLOCKS = "binary_blocks"
-    """Halving and doubling in blocks of a power of two."""
+    """Halving and doubling in blocks whose sizes are powers of two."""
     HIERARCHICAL = "hierarchical"
     """First along a tree within each node, then around a ring of the nodes' leaders."""
     HIERARCHICAL_RING = "hierarchical_ring"

@@ -43,7 +43,10 @@ class Wire:
         return self._members.index(dist.get_rank(self._group))
 
     def among(self, members: Sequence[int]) -> "Wire":
-        """Return a wire between some of these processes, ranked in this order, with the same counter."""
+        """Return a wire between some of the connected processes, with the same counter.
+
+        `members` has their ranks here. On the new wire, they are numbered from 0 in the order of `members`.
+        """
         return Wire(self._group, [self._members[member] for member in members], self.sent)
 
     def send(self, tensor: Tensor, to: int) -> None:

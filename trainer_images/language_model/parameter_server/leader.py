@@ -68,7 +68,8 @@ class Leader:
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.
 
-        Return a list: the gradient's order if this was the last server to get it, otherwise nothing.
+        Return a list with the gradient's order if this was the last server to get it; otherwise an empty
+        list.
         """
         self.traffic[shard] = traffic
         worker, number = order

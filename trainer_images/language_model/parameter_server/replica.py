@@ -63,8 +63,8 @@ class Replica:
         self._finished: set[int] = set()
         """The peers that have sent BYE."""
         self._early: list[tuple[int, Message]] = []
-        """Messages to a standby that has not taken over yet: senders may notice the loss of the server
-        first."""
+        """Messages to a standby that has not taken over yet: senders may notice the loss of the server before
+        the standby does."""
         self._arrived: dict[int, Gradient] = {}
         """The gradients that have arrived and are not in `_copied` yet, by worker."""
         self._orders: deque[Order | None] = deque()

@@ -62,7 +62,7 @@ class ParameterServer:
         self._optimizer = optimizer
         self.rule = rule
         self._learning_rate = learning_rate
-        """The learning rate by the number of the update, from 1."""
+        """Returns the learning rate of an update, given the update's number, from 1."""
         self._pushes: list[Push] = []
         self._read: dict[int, int] = {}
         """The version of the weights that each worker has."""

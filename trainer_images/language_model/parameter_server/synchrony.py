@@ -11,7 +11,7 @@ from enum import StrEnum
 from trainer_kit.errors import ParameterError
 
 SPECULATE_AFTER = 50
-"""The default percentage of shares that must have a gradient before others are started again."""
+"""The default percentage of shares that must have a gradient before the other shares are started again."""
 COMPENSATION = 0.04
 """The default λ of delay compensation, which Zheng et al. 2017 used."""
 
@@ -49,7 +49,7 @@ class Rule:
     in_step: bool = False
     """Whether workers wait for the update. If so, stale gradients are dropped."""
     speculates_after: int = 0
-    """The number of shares with a gradient after which idle workers start the others again.
+    """The number of shares that must have a gradient before idle workers start the other shares again.
 
     0: the rule does not speculate, and each worker computes gradients of its own batches.
     """

@@ -59,7 +59,7 @@ class Worker:
         return HandedOut(version, share, weights)
 
     def receive(self, sender: int, message: Message) -> None:
-        """Handle a message. Raises GroupError if a server ends before the training."""
+        """Handle a message. Raises GroupError if a server ends before the training does."""
         if message.kind is Kind.BYE:
             raise GroupError(f"rank {sender}, a parameter server, has ended before the training")
         if message.kind is Kind.WEIGHTS and message.numbers[0] == self._number:

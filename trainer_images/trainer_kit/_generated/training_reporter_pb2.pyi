@@ -177,17 +177,19 @@ class RankProgress(_message.Message):
     0: unknown.
     """
     stacks: _builtins.str
-    """The stacks of its threads, the main thread first. Sent if the last answer had wants_stacks. The service
+    """The stacks of the threads, the main thread first. Sent if the last answer had wants_stacks. The service
     reads at most 8192 characters.
     """
     moved_ago: _builtins.float
-    """The seconds since it last made a step, changed its phase or reported a value. 0: unknown, or just now."""
+    """The seconds since the process last made a step, changed its phase or reported a value. 0: unknown, or
+    just now.
+    """
     still_for: _builtins.float
     """The seconds for which the main thread has been at the same place. Absent: unknown."""
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveOperation]:
-        """For each of its process groups, the last collective operation that it has begun. Sent with the stacks.
-        The service reads at most 16.
+        """For each process group of the process, the last collective operation that the process has begun. Sent
+        with the stacks. The service reads at most 16.
         """
 
     def __init__(

@@ -13,8 +13,8 @@
 * `folder` is the folder of checkpoints, `names` defines the names and their order, `manifest` lists the
   parts, `hashed_file` hashes them, `durable` syncs them to disk;
 * `exchange` lets the processes agree;
-* `form` is the interface through which these modules save and restore a state, and `random_state` has the
-  random generators;
+* `form` is the interface through which these modules save and restore a state, and `random_state` does so for
+  the random generators;
 * `pytorch` has the form of PyTorch's states, and the only modules that need PyTorch;
 * `arrays` has the form of all other states: arrays and plain values, which `tree` writes and restores, and
   rank 0 saves alone. `groups` lets the processes of each framework agree.

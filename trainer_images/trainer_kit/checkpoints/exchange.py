@@ -49,7 +49,7 @@ class Alone(Exchange):
         super().__init__(0, 1)
 
     def all(self, value: T) -> list[T]:
-        """Return the value, as the only one."""
+        """Return a list that has only this value."""
         return [value]
 
 

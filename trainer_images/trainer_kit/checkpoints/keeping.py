@@ -104,7 +104,7 @@ class _KeptInFolder(Kept):
     def step(self, *, save: bool = False) -> None:
         super().step()
         if save:
-            self._saver.wait()  # only one is saved at a time
+            self._saver.wait()  # only one checkpoint is saved at a time
         if save or self._pace.wants_look(self.steps):
             self._look(save=save)
 

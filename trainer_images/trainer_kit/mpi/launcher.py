@@ -162,7 +162,7 @@ class Hosts:
                 end.set_result(LOST)
 
     async def _run(self, instance: int, daemon: Message) -> int:
-        """Let `instance` run the daemon, and return its exit code."""
+        """Let `instance` run the daemon, and return the daemon's exit code."""
         if channel := self._channels.get(instance):
             await channel.send(run=daemon)
             return await self._ends[instance]

@@ -134,7 +134,7 @@ def _naming(path: str) -> Iterator[None]:
 def make(folder: Path, files: Sequence[File]) -> None:
     """Make the files in a local folder, with their sizes and without their content.
 
-    Raises DataError for a name that leads out of the folder, and StorageError.
+    Raises DataError for a name that leads out of the folder, and StorageError if a file cannot be made.
     """
     for name, size in files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:

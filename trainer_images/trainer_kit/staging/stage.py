@@ -81,7 +81,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
             # Remove a damaged copy before waiting for the other ranks: another job can then replace it.
             kept.forget(key)
         of_each = peers.of_each(here)
-        if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those that have it
+        if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those with a good copy
             if here == _NONE:
                 kept.make_room(size, key)
             with kept.filling(key) as partial:
@@ -89,7 +89,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
                 of_files = sums.written(_fill(partial / _DATA, files, uri, settings.way, source, peers))
                 (partial / sums.NAME).write_text(of_files)
                 if here not in (_NONE, hashlib.sha256(of_files.encode()).digest()):
-                    kept.forget(key)  # it differs from storage
+                    kept.forget(key)  # the copy differs from storage
         yield entry / _DATA
 
 

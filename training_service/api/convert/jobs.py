@@ -164,7 +164,7 @@ def _paces(job: Job) -> dict[int, pb.RankPace]:
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
     """Return the progress message; None if there is no progress.
 
-    It has the speed and the remaining time only with `goes_on`.
+    The message has the speed and the remaining time only with `goes_on`.
     """
     if progress is None:
         return None

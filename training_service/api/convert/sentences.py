@@ -103,7 +103,7 @@ def _what_happened(why: Diagnosis) -> str:
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
-    if why.category is Category.STALLED:  # the summary names the line at which the rank stands
+    if why.category is Category.STALLED:  # the summary has the line of code at which the rank stands
         return why.summary
     last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
@@ -119,7 +119,8 @@ def _of_attempts(job: Job) -> str:
 def _waiting(job: Job) -> str:
     """Return a sentence on why the job waits; "" if no reason is known.
 
-    It has the reason of the launch, else the note of the cluster's own queue, else the first note of a rank.
+    The sentence says why the launch waits, or else has the note of the cluster's own queue, or else the first
+    note of a rank.
     """
     if job.waits_for:
         return f" It waits: {job.waits_for}."

@@ -75,7 +75,7 @@ class Trainctl(TyperGroup):
 def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
     """Add the options to the commands and to the commands of subgroups.
 
-    Join the lines of their help texts.
+    Also join the lines of the commands' help texts.
     """
     for command in commands.values():
         command.help = _unwrapped(command.help or "")
@@ -95,7 +95,7 @@ def _unwrapped(text: str) -> str:
 def _repeated(option: Any) -> Any:
     """Return a copy of a global option for a command.
 
-    Its value replaces a value that was given before the command.
+    A value given after the command replaces a value given before the command.
     """
 
     def override(context: typer.Context, _parameter: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Becomes a background service, after it has written its own pid to a file.
+"""Writes its own pid to a file, and then becomes a background service.
 
 It runs as `python -I -S background_starter.py RECORD COMMAND...`. So a service always has a record, even if
 trainctl is killed right after the start. The record has the pid, and the start time of the process in ticks

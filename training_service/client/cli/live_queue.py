@@ -25,7 +25,7 @@ from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from training_service._generated import training_service_pb2 as pb
 
 OTHERS: Final = "(others)"
-"""The name that replaces the projects of jobs that the caller may not see."""
+"""In the simulation, the project of all jobs that the caller may not see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 A command passes a message and two functions: `line` formats the message as a line, and `drawn` returns it as
 a Rich object. This module chooses between them. With --quiet, it writes only the value that a script needs:
-the result of the function `brief` if the command passes one, else the id of the job, else the line.
+the result of the function `brief` if the command passes one. Otherwise, this is the id of the job or, if the
+message has no job, the line.
 """
 
 import logging

@@ -43,8 +43,8 @@ class Session:
         return Output(json=self.json, quiet=self.quiet)
 
     def command(self, words: str) -> str:
-        """Return the trainctl command with these words and the options for the same service, to suggest to
-        the user.
+        """Return a trainctl command to suggest to the user: these words, with the options that select the
+        session's service.
         """
         return f"{shlex.join(['trainctl', *self._options()])} {words}"
 

@@ -37,7 +37,7 @@ class Comparison:
 
 
 def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison | None:
-    """Compare all algorithms for a layout; None if DistributedDataParallel does not sum its gradients."""
+    """Compare all algorithms for a layout; None if DistributedDataParallel does not sum the gradients."""
     at = choice.layout
     if at.data == 1 or at.strategy != "ddp" or at.tensor * at.pipeline * at.context > 1:
         return None

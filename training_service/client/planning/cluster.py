@@ -1,8 +1,8 @@
 """Devices, the links between them, and the time of collectives on these links.
 
-Formulas: Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*,
-2005, sections 4.1 to 4.5: an all-reduce among n takes 2 log2(n) latencies and sends 2(n-1)/n of its bytes; an
-all-gather or a reduce-scatter takes half of both.
+An all-reduce among n devices takes 2 log2(n) latencies, and each device sends 2(n-1)/n times the bytes. An
+all-gather or a reduce-scatter takes half of both. Source: Thakur, Rabenseifner and Gropp, *Optimization of
+collective communication operations in MPICH*, 2005, sections 4.1 to 4.5.
 """
 
 import math
@@ -12,8 +12,8 @@ EFFICIENCY = 0.6
 """The share of a device's peak speed that products of large matrices reach in training, without
 communication.
 
-Korthikanti et al., 2022, table 5, measure 54 to 56 % of the peak for whole steps on A100, and Narayanan et
-al., SC 2021, table 1, 44 to 52 %; both contain communication, waiting and small operations.
+For whole steps on A100, Korthikanti et al., 2022, table 5, measure 54 to 56 % of the peak, and Narayanan et
+al., SC 2021, table 1, measure 44 to 52 %. These steps include communication, waiting and small operations.
 """
 
 LINK_EFFICIENCY = 0.8

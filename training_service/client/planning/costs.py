@@ -27,7 +27,7 @@ OFFLOADS = ("none", "optimizer", "activations")
 PRECISIONS = {"fp32": 4, "bf16": 2, "fp16": 2}
 """The bytes of one value in the forward and backward passes."""
 MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
-"""Numbers in fp32 that an optimizer keeps for each parameter."""
+"""The number of fp32 values that an optimizer keeps for each parameter."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def layers_of_rank(model: Model, layout: Layout) -> int:
 
 
 def least_states(training: Training, offload: str) -> float:
-    """Return the bytes that all devices together hold at least, in any layout with this offload."""
+    """Return a lower bound of the bytes that all devices together hold, for any layout with this offload."""
     weight, gradient, state = training.states
     return training.model.parameters * (weight + gradient + (0 if offload == "optimizer" else state))
 
@@ -259,7 +259,7 @@ def _passes(
     examples = training.batch / parts
     tokens = examples * model.sequence / context
     forward = model.layer_operations * tokens / tensor / cluster.speed / cluster.efficiency
-    # Two all-reduces in each pass, and in a repeated forward pass (Shoeybi et al., 2019, section 3).
+    # Each pass, and a repeated forward pass, has two all-reduces (Shoeybi et al., 2019, section 3).
     one = all_reduce(tensor, tokens * model.width * training.number, *cluster.link(tensor, 1))
     # Keys and values are gathered in each pass, and their gradients are reduced and scattered.
     pairs = 2 * examples * model.sequence * model.key_value_width / tensor * training.number

@@ -126,8 +126,8 @@ class Model:
         ranks.
 
         The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a GPT,
-        these are 16 vectors with as many numbers as the model is wide: 32 bytes for each unit of the width in
-        16-bit numbers, where the paper counts 34 with dropout. Four of these vectors are divided among the
+        these are 16 vectors of `width` numbers. In 16-bit numbers, they take 32 bytes for each unit of the
+        width; with dropout, the paper counts 34 bytes. Four of these vectors are divided among the
         tensor ranks only with sequence parallelism: the inputs of the two norms, and of the matrices after
         them. The others are always divided. A gated feed-forward part keeps the inputs and the output of its
         gate.

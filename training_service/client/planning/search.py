@@ -89,7 +89,7 @@ def decide(
     1 + least_gain (n/k - 1). So each added device brings at least the share `least_gain` of the mean speed of
     the k devices. With `all_devices`, all devices are used.
 
-    Returns Nothing if no layout fits. Raises ValueError if `least_gain` is not from 0 to 1.
+    Returns `Nothing` if no layout fits. Raises ValueError if `least_gain` is not from 0 to 1.
     """
     if not 0 <= least_gain <= 1:
         raise ValueError(f"least_gain is {least_gain:g}; it must be from 0 to 1")
@@ -178,8 +178,8 @@ def _fitting(
 
     They differ in recomputation and strategy.
 
-    Unless `every` is true, strategies after the first one that divides states and fits are left out: they
-    send more bytes to save memory.
+    Unless `every` is true, strategies after the first fitting one that divides states are left out, because
+    they send more bytes to save memory.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)

@@ -17,10 +17,10 @@ _OF_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 
 
 class Ignored:
-    """The rules of the `.gitignore` files of a folder, of the folders in it, and of its git repository.
+    """The rules of the `.gitignore` files in a folder, below it, and above it up to its git repository.
 
     As in git, the last rule that matches counts, and the rules of an inner folder come after the rules of an
-    outer folder. No rule can include a file of an ignored folder again.
+    outer folder. If a folder is ignored, no rule can include a file in it again.
     """
 
     def __init__(self, root: Path) -> None:

@@ -19,7 +19,7 @@ from training_service.client.run.ignoring import Ignored
 from training_service.client.run.working_tree import WorkingTree
 
 CHANGES = "changes.diff"
-"""The file of the tree that has the changes."""
+"""The name of the file with the changes. It is the only file of its tree."""
 MOST_CHANGES = 1 << 20
 """The most bytes of changes that are recorded."""
 _SECONDS = 10.0
@@ -181,7 +181,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _recorded(changed: Iterable[str], files: WorkingTree) -> Iterator[str]:
-    """Yield the changed paths whose files are sent, or were removed and are not ignored."""
+    """Yield the changed paths of files that are sent, or that were removed and are not ignored."""
     sent, ignored = {file.path for file in files.files}, Ignored(files.folder)
     for path in changed:
         place = files.folder / path

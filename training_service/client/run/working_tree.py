@@ -63,7 +63,7 @@ class WorkingTree:
 
     @cached_property
     def by_content(self) -> dict[str, LocalFile]:
-        """One file with each content, by the content's SHA-256."""
+        """One file for each distinct content, by the content's SHA-256."""
         return {file.sha256: file for file in self.files}
 
     def changed(self) -> list[str]:

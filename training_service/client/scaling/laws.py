@@ -93,8 +93,8 @@ class _Form:
     names: tuple[str, ...]
     terms: tuple[Term, ...]
     is_rate: bool = False
-    """Whether the terms add up to a rate instead of a time: examples per second, in batches of one
-    instance."""
+    """Whether the terms add up to a rate instead of a time. The rate is in batches of one instance, per
+    second."""
 
 
 _FORMS = {

@@ -18,15 +18,18 @@ class Solution:
     squares: float
     """The sum of squared residuals."""
     covariance: tuple[tuple[float, ...], ...]
-    """The inverse of the normal matrix, 0 for values that are 0. It is the covariance for a variance of 1."""
+    """The inverse of the normal matrix, with 0 for values that are 0.
+
+    It is the covariance of the values if the variance of the targets is 1.
+    """
 
 
 def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:
     """Return the values, all at least 0, that minimize the sum of squares of `rows` · values - `targets`.
 
-    For each set of unknowns, solve the least squares with their columns alone. The best solution without
-    negative values is the minimum: the problem is convex, and the unknowns above 0 solve the least squares of
-    their columns.
+    For each set of unknowns, solve the least-squares problem with their columns alone. The best solution
+    without negative values is the minimum: the problem is convex, and the unknowns above 0 solve the
+    least-squares problem of their columns.
     """
     count = len(rows[0])
     best = Solution((0.0,) * count, sum(target**2 for target in targets), ((0.0,) * count,) * count)

@@ -107,7 +107,7 @@ class Series:
     def interval(self, instances: int) -> tuple[float, float] | None:
         """Return a lower and an upper bound of the examples per second that the law predicts.
 
-        None: there is no law, or it has no standard errors, since there are too few points.
+        None: there is no law, or its error is unknown, because there are too few points.
         """
         bounds = self.law.interval(instances) if self.law else None
         if bounds is None:

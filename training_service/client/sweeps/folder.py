@@ -66,8 +66,8 @@ class Journal:
 def create(folder: Path, settings: Sweep, address: str, project: str = "") -> None:
     """Create the folder of a new sweep.
 
-    Raises FailedPrecondition if the folder contains a sweep, or if another program runs a sweep in it. A
-    sweep without jobs is replaced if the service has refused trials of it.
+    Raises FailedPrecondition if the folder contains a sweep, or if another program runs a sweep in it. But a
+    sweep without jobs is replaced if the service has refused some of its trials.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):

@@ -80,9 +80,9 @@ def method_of(sweep: Sweep) -> Method:
 
 
 def pruner_of(sweep: Sweep) -> Pruner | None:
-    """Return the sweep's pruner; None if it does not prune.
+    """Return the sweep's pruner; None if the sweep does not prune.
 
-    Raises InvalidRequest if Optuna is not installed.
+    Raises InvalidRequest if the sweep prunes and Optuna is not installed.
     """
     if sweep.asha is None:
         return None

@@ -264,7 +264,8 @@ class Runner:
     def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
         """Return the status of a trial's job; None if there is no job.
 
-        A job is also found if the program that submitted it was killed before it recorded the job.
+        This also finds a job that was not recorded, because the program was killed right after it submitted
+        the job.
         """
         if trial.job is not None:
             try:

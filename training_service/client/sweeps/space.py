@@ -109,7 +109,7 @@ class Range(BaseModel):
         return round(within) if self.is_whole else within
 
     def grid(self) -> Sequence[Value]:
-        """Return all values. Raises ValueError for a range with `log`, or of real numbers without `step`."""
+        """Return all values. Raises ValueError for a range with `log`, or for real numbers without `step`."""
         if self.step is not None:
             return [self._after(steps) for steps in range(self._steps + 1)]
         if self.is_whole and not self.log:

@@ -31,7 +31,7 @@ _NAMES_IN_ERRORS: Final = {
     "output_model_name": "model",
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
-"""The names of inputs, by the names that errors have for them, if the names differ."""
+"""The names of inputs, by the names of the fields in errors. Only names that differ are here."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 _KEPT: Final = ("pod_options", "retry_policy", "deadlines", "number_policy", "expected")
 """The fields of a request that have no input. A form that was filled from a job keeps the job's values."""
@@ -49,7 +49,7 @@ class Filled:
     key: str
     """The request key. It makes sure that a form that is sent twice makes only one job."""
     source: int = 0
-    """The id of the job whose values are kept for fields without an input. 0: these have the defaults."""
+    """The id of the job whose values are kept for fields without an input. 0: those fields get defaults."""
 
 
 async def form(visit: Visit) -> Response:

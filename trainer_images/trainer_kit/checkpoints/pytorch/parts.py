@@ -1,9 +1,14 @@
 """Writes and reads the parts of a checkpoint by torch.distributed.checkpoint and fsspec.
 
-PyTorch's own bridge to fsspec is not used, for these reasons: it is private; it runs `sync` on the whole
-machine for each file of an object store; if it fails with an exception that cannot be serialized, it tries to
-send this exception to the other processes, which then wait forever; and it seeks back and forth in files of
-object stores. This module also hashes the written files.
+PyTorch's own bridge to fsspec is not used, for these reasons:
+
+* it is private;
+* it runs `sync` on the whole machine for each file of an object store;
+* if it fails with an exception that cannot be serialized, it tries to send this exception to the other
+  processes, which then wait forever;
+* it seeks back and forth in files of object stores.
+
+This module also hashes the written files.
 """
 
 import io

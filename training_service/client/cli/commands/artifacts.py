@@ -100,7 +100,8 @@ def _target(folder: Path, name: str, *, force: bool) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ServerError(f"the service sent a file name outside the folder: {words.printable(name)}")
     target = folder / path
-    with suppress(OSError):  # if the name is too long, for example: writing the file raises the error again
+    # An error here, for example for a name that is too long, is raised again when the file is written.
+    with suppress(OSError):
         if target.exists() and not force:
             raise typer.BadParameter(f"{target} exists; --force replaces it")
     return target

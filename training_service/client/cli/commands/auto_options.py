@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 ENOUGH = 30
-"""The default of `enough` of a Wish. The median of the values counts, so slow first steps do no harm."""
+"""The default of `Wish.enough`. The study uses the median of the values, so slow first steps do no harm."""
 _PANEL = "With --instances auto"
 
 MinInstances = Annotated[

@@ -2,10 +2,10 @@
 
 A planner is an entry point of the group `trainctl.planners` in the package of its algorithm, with the
 algorithm's name. It is a function whose first two parameters are the number of devices, and the memory of a
-device in bytes. Typer turns its further parameters into options. It returns two values. The first is a list
-of the choices that fit, the best first. The second is the choice with the least memory, which is shown if no
-choice fits; it is None if no choice is valid at all. Each choice has the attributes of Row. A planner raises
-ValueError for contradictory options.
+device in bytes. Typer turns the planner's other parameters into options. The planner returns two values. The
+first is a list of the choices that fit, the best first. The second is the choice with the least memory, which
+is shown if no choice fits. It is None if no choice is valid at all. Each choice has the attributes of Row. A
+planner raises ValueError for contradictory options.
 """
 
 import inspect
@@ -53,7 +53,7 @@ class Row:
     recomputed: float
     """Recomputed work, as a share of a step's work."""
     slowdown: float
-    """The time of a step, relative to its work alone."""
+    """The time of a step, relative to the time of its work alone."""
 
     @classmethod
     def of(cls, choice: Any) -> Self:

@@ -190,7 +190,7 @@ def _measured_links(path: Path) -> dict[str, Any]:
     """Return the fields of Cluster that a network-check has measured.
 
     network-check measures the bandwidth that links reach. Cluster needs the rated bandwidth, which is
-    computed from it.
+    computed from the measured one.
     """
     found = network_file.read(path)
     fields: dict[str, Any] = {}

@@ -18,8 +18,8 @@ def queue(
     The jobs are from the --project or, without --project, from all projects in which you have a role.
 
     In a pipe, each waiting job is one line: place, id, queue, project, priority, instances, code of the
-    reason, expected start, the time before which it starts in nine of ten cases, the run times on which both
-    are based, and name, separated by tabs.
+    reason, expected start, the time before which it starts in nine of ten cases, the kind of run times from
+    which these two times are computed, and name, separated by tabs.
     """
     session = session_of(context)
     with session.client() as client:

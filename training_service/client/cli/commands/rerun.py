@@ -52,10 +52,11 @@ def rerun(
     environment: Environment = None,
     command: Command = None,
 ) -> None:
-    """Queue a job with the same request as JOB, and print its id.
+    """Queue a new job with the same request as JOB, and print the id of the new job.
 
-    It is in the --project or, without --project, in the project of JOB. Values that JOB had by default stay
-    as they were. `trainctl clone` prints the request. A job of an uploaded program runs with the same files:
+    The new job is in the --project or, without --project, in the project of JOB. Values that JOB had by
+    default stay as they were. `trainctl clone` prints the request. A job of an uploaded program runs with the
+    same files:
 
     trainctl rerun 7 -e MODE=fast -- python train.py --lr 0.2
     """

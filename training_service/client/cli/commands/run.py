@@ -26,7 +26,7 @@ from training_service.client.run.working_tree import MAX_FILES, WorkingTree, rea
 from training_service.client.sync import TrainingClient
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
-"""Settings of Typer with which everything after the program belongs to the program."""
+"""Settings of Typer: everything after the program belongs to the program, not to trainctl."""
 _PYTHON = "python"
 _MAX_SIZE = "1Gi"
 _SHOWN_FROM = 1_000_000  # bytes
@@ -278,7 +278,7 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
         attempt = 1
         for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
             text = chunk.text
-            if chunk.attempt > attempt:  # another attempt: its output begins anew
+            if chunk.attempt > attempt:  # the output of another attempt begins
                 attempt = chunk.attempt
                 session.output.note(f"job {job}: attempt {attempt}; trainctl describe {job} says why")
             if session.output.on_terminal:

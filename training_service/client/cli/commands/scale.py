@@ -81,8 +81,8 @@ def scale(
     """Measure how much faster training gets with more instances, and how many are worth using.
 
     Runs a job for each number of instances, one job at a time. With a FOLDER, the command shows the results
-    of a study again, with other prices if you like; --resume continues the study after Ctrl-C, a kill or a
-    crash.
+    of a study again, with other prices if you like. With --resume, it continues the study after Ctrl-C, a
+    kill or a crash.
     """
     # Imported here, because only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping

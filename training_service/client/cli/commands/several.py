@@ -22,8 +22,8 @@ def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], N
     """Call `act` for each job once, in threads. Call `show` for each result, in the order of the jobs.
 
     Failures are printed in this order, too, and the first one determines the exit code. Unavailable and
-    Untrusted are handled differently, since the other jobs would get them, too: no further call is made, and
-    the error is raised when the calls in progress have ended.
+    Untrusted are handled differently, since the calls for other jobs would fail in the same way. No further
+    call is made, and the error is raised when the calls in progress have ended.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()

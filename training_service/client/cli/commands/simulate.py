@@ -199,7 +199,7 @@ def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[Tra
 def _read(session: Session, assume: timedelta) -> LiveQueue:
     """Read the queue of the service.
 
-    Raises BadParameter if it has no jobs, or if the cluster's own queue decides when jobs start.
+    Raises BadParameter if the queue has no jobs, or if the cluster's own queue decides when jobs start.
     """
     with session.client() as client:
         found = live_queue(client.queue_snapshot(session.project), assume.total_seconds())

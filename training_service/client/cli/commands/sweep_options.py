@@ -42,9 +42,9 @@ def _number(text: str) -> int | float:
 
 
 def _choice(text: str) -> str | int | float:
-    """Return the text as a number. Return it unchanged if it is not one, or would be sent as other text.
+    """Return the number in the text if it would be sent as the same text; otherwise, return the text.
 
-    For example, 1e-3 would be sent as 0.001.
+    For example, 1e-3 stays text, because the number would be sent as 0.001.
     """
     try:
         number = _number(text)

@@ -27,7 +27,7 @@ def changes(
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
-    """Return `made` with one more change, by which the cluster has `capacity` instances.
+    """Return `made` with one more change, which gives the cluster `capacity` instances.
 
     Raises BadParameter.
     """

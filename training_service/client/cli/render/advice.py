@@ -13,8 +13,8 @@ def waiting(ranks: Sequence[RankStatus]) -> str:
 
     If even the rank that waits the least waits for more than MOST_WAITING of a step, the exchange of data
     takes this time, and the advice says how to reduce it. If one rank waits less, there is no advice: the
-    others may wait for this rank, and the status names slow ranks. There is also none if the job has only
-    one rank, if a rank does not train, or if its steps are unknown.
+    others may wait for this rank, and the status names slow ranks. There is no advice, either, if the job has
+    only one rank, if a rank does not train, or if the time of a rank's steps is unknown.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

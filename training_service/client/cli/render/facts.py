@@ -77,7 +77,8 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
             yield "Waits", words.printable(why)
     if status.attempt > 1 or status.HasField("next_attempt_at"):
         yield "Attempt", _attempt(status)
-    if not status.HasField("next_attempt_at") and (why := last_failure(status)):  # else the message says it
+    # Before the next attempt, the message of the status already names the failure.
+    if not status.HasField("next_attempt_at") and (why := last_failure(status)):
         yield "Last failure", why
     if status.HasField("progress"):
         late = report_age(status, now)

@@ -68,7 +68,7 @@ def _waits(waits: Waits) -> dict[str, Any]:
 def line(shown: Shown) -> str:
     """Return the name, the utilisation, and the mean, P50 and P90 of the waiting times in seconds.
 
-    They are separated by tabs.
+    The values are separated by tabs.
     """
     summary = shown.result.summary
     waits = summary.waits

@@ -35,8 +35,8 @@ def table(
 ) -> RenderableType:
     """Return a table of trials, the best first.
 
-    `statuses` has the statuses of live jobs by the number of the trial. Live trials are always shown. Of
-    the ended trials, the first are shown, as many as fit into `max_rows` rows.
+    `statuses` has the statuses of live jobs by the number of the trial. Live trials are always shown. Ended
+    trials are shown in their order until the table has `max_rows` rows.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)

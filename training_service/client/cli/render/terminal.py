@@ -84,7 +84,7 @@ class TerminalText:
         if position == len(piece):
             return position
         self._state = self._in_text
-        # A final character ends the sequence. Any other one aborts it, and is not part of it.
+        # A final character ends the sequence. Any other character aborts the sequence, and is not part of it.
         return position + 1 if first <= piece[position] <= "~" else position
 
     def _in_string(self, piece: str, position: int) -> int:

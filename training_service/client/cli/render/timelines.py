@@ -86,7 +86,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
     pyplot: Any = import_module("matplotlib.pyplot")
     ranks = timeline.measured.ranks
     shape = (9, min(_LARGEST_HEIGHT, 1.7 + 0.45 * ranks))
-    with pyplot.rc_context({"svg.fonttype": "none"}):  # text as characters: smaller than as outlines
+    with pyplot.rc_context({"svg.fonttype": "none"}):  # text takes less space than outlines
         figure, axis = pyplot.subplots(figsize=shape, layout="constrained")
         try:
             _draw(axis, timeline)
