@@ -2,8 +2,8 @@
 backend.
 
 50,000 jobs wait in 1,000 queues of 10 cohorts, and all of them fit. The tracker launches and observes the
-admitted jobs meanwhile. The measured time runs from the start of the tracker, which first reads the
-queue, until the last job has been admitted. The baseline is Kueue's own performance test (50,000 workloads,
+admitted jobs meanwhile. The measured time runs from the start of the tracker, which first reads all waiting
+jobs, until the last job has been admitted. The baseline is Kueue's own performance test (50,000 workloads,
 1,000 queues: 42/s).
 
 In a second part, 5,000 jobs wait, and only a tenth of them fits at a time. Each job ends at once, so that the

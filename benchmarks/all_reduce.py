@@ -2,9 +2,10 @@
 
     python -m benchmarks.all_reduce [--quick]
 
-Each group sums a tensor of MEGABYTES MiB with gloo and with each algorithm, in turn. The table shows the
-bytes and messages that the busiest rank sends, and the slowest rank's median time divided by that of gloo.
-With fewer cores than processes, the ratio depends more on the scheduler than on the algorithm.
+Groups of 2 to 8 processes sum a tensor of MEGABYTES MiB with gloo and with each algorithm, in turn. The table
+shows the bytes and messages that the busiest rank sends, and the slowest rank's median time divided by that
+of gloo. With fewer cores than processes, the ratio depends more on the kernel's scheduler than on the
+algorithm.
 """
 
 import statistics

@@ -1,5 +1,5 @@
 """The cost of the audit: calls of Train with an audit event in the same commit, compared with calls without
-one.
+an event.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
 the service that users have. The other (unaudited.py) gives the store no event. Each job is on the disk when

@@ -1,7 +1,8 @@
-"""Measures how soon new jobs are launched while many jobs are cancelled at once, and when these have ended.
+"""Measures how soon new jobs are launched while many jobs are cancelled at once, and how long it takes until
+all cancelled jobs have ended.
 
 On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and free capacity for new jobs. On a cluster:
-1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
+1,000 jobs with one pod each on simulated nodes. Their containers run for ever and have no logs. New jobs are
 submitted one after another until the cancelled ones have ended; the slowest launch counts. The time of a
 launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
 
@@ -41,15 +42,15 @@ _FREE = 100
 """Capacity for new jobs. New jobs are cancelled as well, and keep their place until they have ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
-"""The program of the jobs. New jobs have EPOCHS=0 and end at once, so that the next job finds a place."""
+"""The shell command of all jobs. New jobs have EPOCHS=0 and end at once, so that the next job can start."""
 _LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
 _LOOK_SECONDS = 0.02
 _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as several launches
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-# More than the number of live new jobs, so that a page also shows an older live job. Longer pages would slow
-# the service.
+# A page lists the newest jobs first. It has room for more than the new jobs that are live at a time, so that
+# it also shows an older live job. Longer pages would slow the service.
 _LOOKED_AT = 200
 
 
@@ -140,7 +141,7 @@ def _cancel_all(
 ) -> Cancelled:
     """Start `number` jobs, cancel all at once, and launch new jobs until the cancelled ones have ended.
 
-    `on_start` is called when all of these jobs run.
+    `on_start` is called when all `number` jobs run, before they are cancelled.
     """
     ids = {answer.result().job_id for answer in [stub.Train.future(request()) for _ in range(number)]}
     _until(lambda: ids <= _with_status(stub, pb.running), "not all jobs run")

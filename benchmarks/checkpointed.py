@@ -63,7 +63,7 @@ def overhead(group: Group) -> None:
     times: dict[str, list[float]] = {"with": [], "without": [], "blocked": [], "step": []}
     with checkpoints.kept(group, work.model, work.optimizer) as run:
         for _ in range(STEPS - 1):
-            run.step()  # makes a save due after the first step of each window
+            run.step()  # makes a save due after the first step of each window with a save
         for number in range(-1, int(os.environ["WINDOWS"])):
             for kind in ("with", "without") if number % 2 else ("without", "with"):
                 seconds, longest = window(work, run if kind == "with" else None)
@@ -94,7 +94,10 @@ def agreement(group: Group) -> None:
 
 
 def kill(group: Group) -> None:
-    """Train until killed. After each step, print the seconds of training so far, in all attempts."""
+    """Train until killed. At the start and after each step, print the seconds of training so far.
+
+    They include the seconds of earlier attempts up to the checkpoint.
+    """
     work = Work(group)
     with checkpoints.kept(group, work.model, work.optimizer) as run:
         before = run.values.setdefault("seconds", 0.0)

@@ -3,9 +3,9 @@
     python -m benchmarks.compression [--quick]      (as root, because links.py emulates two machines)
 
 Two ranks train the same model on the same examples with each GRADIENT_COMPRESSION. The bytes of a step are
-measured twice: the job reports them (gradient_sent_bytes), and the machine counts all bytes that left it. The
-machine's count includes the headers of packets, the sums of losses and the start of the group. It is divided
-by the number of steps.
+measured twice: the training reports those of its gradients (gradient_sent_bytes), and the first machine
+counts all bytes that it sends. The machine's count includes the headers of packets, the sums of losses and
+the start of the group. It is divided by the number of steps.
 """
 
 import json

@@ -3,12 +3,12 @@ examples of real text.
 
     python -m benchmarks.convergence [--quick]
 
-Each strategy trains in a job of the service, on four instances (with a parameter server: four workers and the
-server). Its validation loss is compared with the loss of the synchronous strategy with the same optimizer.
-Parameter servers train with SGD, because their rules for stale gradients were derived for SGD. With each
-strategy, a worker computes a gradient from 8 examples. So if an update takes one gradient, there are four
-times as many updates. The learning rate of each strategy, including the synchronous one, is the best of those
-that were tried (docs/parallelism-data.md).
+Each strategy trains in a job of the service, on four instances (with a parameter server, on five: four
+workers and the server). Its validation loss is compared with the loss of the synchronous strategy with the
+same optimizer. Parameter servers train with SGD, because their rules for stale gradients were derived for
+SGD. With each strategy, a worker computes a gradient from 8 examples. So if an update takes one gradient,
+there are four times as many updates. The learning rate of each strategy, including the synchronous one, is
+the best of those that were tried (docs/parallelism-data.md).
 """
 
 import sys

@@ -3,8 +3,8 @@
 The service runs with the fake backend: 200 jobs run, 2,000 wait, the others have ended. One job has a log
 of 1 GB, one has 10,000 ranks, and one has 256 metrics.
 
-- In the browser: bytes and time of the first page, and the time until it shows an event, 20 curves, and the
-  end of the log.
+- In the browser: bytes and time of the first page, and the times until the browser shows an event, 20 curves,
+  and the end of the log.
 - Over HTTP, one request after the other: the time of each view, and memory over 10,000 page views.
 - Without and with 50 viewers, while jobs are submitted and cancelled: CPU, memory, and the rate of
   GetTrainingStatus. The viewers are in another process, and each keeps the stream of a page open.
@@ -158,7 +158,7 @@ def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row
     busy: dict[str, float] = {}
     with _connected(url) as connection:
         for view in _views(filled) * 2:
-            _load(connection, view)  # the first request for the queue makes a copy of it
+            _load(connection, view)  # warms up: the first request for the queue copies it into memory
         for view in _views(filled):
             before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]

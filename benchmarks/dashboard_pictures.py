@@ -1,6 +1,6 @@
 """Makes the pictures of docs/dashboard.md: real jobs of a real service, in a headless Chromium.
 
-The picture of the page "service" shows two replicas on one Redis, if there is a Redis server.
+The picture of the page "service" shows two replicas on one Redis, if a Redis server is installed.
 
 `python -m benchmarks.dashboard_pictures`, with these options:
 
@@ -125,7 +125,9 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # until the job's slow rank is known, and the job has more to lose than the next one
+        # Until the slow rank of this job is known. Then a preemption would also cost this job more than the
+        # next one, so the next one is preempted.
+        time.sleep(25)
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)
@@ -200,7 +202,8 @@ def _service(folder: Path) -> Iterator[Server]:
 def _replicas(folder: Path) -> Iterator[Server]:
     """Run two replicas on one Redis, with some jobs.
 
-    The block begins when each replica has written its second note, which is the first with the store's time.
+    The block begins when each replica has written its second note (tracking/replicas.py): only from then on
+    does the note say how long the store takes.
     """
     with running(folder) as redis, ExitStack() as stack:
         found = [

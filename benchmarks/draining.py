@@ -5,7 +5,7 @@ notice.
 use the software of this machine. The jobs have one or two ranks and save only on the notice. An eviction does
 not count against their single attempt. When all of them train, `kubectl drain` evicts their pods. When the
 command has returned, the node is uncordoned. Each job adds up the numbers of its steps and prints the sum at
-its end. A step that is lost or done twice changes the sum.
+its end. A step that is left out, or counted twice, changes the sum.
 """
 
 import re

@@ -2,8 +2,8 @@
 
     python -m benchmarks.fair_shares [--quick]
 
-A constant number of jobs waits, equally many in each queue. The planner makes a limited number of
-reservations. In shallow queues, fewer jobs than this number wait, and in deep queues, more. Jobs have 1 to 4
+A constant number of jobs waits, equally many in each queue. The planner reserves a start for at most 100
+waiting jobs. In shallow queues, fewer than 100 jobs wait in all, and in deep queues, more. Jobs have 1 to 4
 instances, and run for 1 to 10 minutes, drawn with a fixed seed, so nothing depends on the machine. Only the
 second half of the time counts.
 """

@@ -3,9 +3,10 @@
 `python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. In each round:
 
 - *lost*: the steps that the second attempt does again.
-- *free*: from the submission of the other job until the training has left its machines, notice included.
-- *back*: from the launch of the second attempt until its first new step, compared with the time from the
-  launch of the first attempt until its first step.
+- *free*: the time from the submission of the other job until the training has left its machines. It includes
+  the time of the notice.
+- *back*: the time from the launch of the second attempt until its first new step, compared with the time from
+  the launch of the first attempt until its first step.
 """
 
 import statistics
@@ -32,7 +33,7 @@ _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jo
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The measurements of a round. Times are in seconds; `started` is the time of the first start."""
+    """The measurements of a round. Durations are in seconds; `started` is that of the first start."""
 
     started: float
     lost: int
@@ -108,7 +109,7 @@ def _submit(client: TrainingClient, epochs: str, priority: str = "") -> int:
 def _trains(
     client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
 ) -> float:
-    """Wait for a status that meets the condition, and return the seconds from the last launch until now."""
+    """Wait for a status that meets the condition, and return the seconds from the last launch until then."""
     seen = _seen(client, job, condition)
     return time.time() - max(_at(move) for move in seen.moves if move.status == pb.launch)
 

@@ -2,7 +2,8 @@
 
 Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running. Ready:
 from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and 1,000
-running. The running jobs are real processes. The service must find each process again, and start none twice.
+running. The running jobs are real processes, and one of them is killed before the restart. The service must
+find each of the others again, and start none twice.
 """
 
 import os
@@ -116,7 +117,7 @@ def _running(stub: TrainingServiceStub) -> set[int]:
 
 
 def _processes_of(data_dir: Path) -> dict[int, psutil.Process]:
-    """Return the running processes of the jobs whose data folder is `data_dir`, by job id."""
+    """Return the running processes of the jobs of the service with the data folder `data_dir`, by job id."""
     found = {}
     for process in psutil.process_iter():
         try:

@@ -74,7 +74,7 @@ async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) 
         Bare.connected(fresh) as bare,
         _watching(bare, namespace) as pods,
     ):
-        stub: Any = TrainingServiceStub(channel)  # generated for plain channels
+        stub: Any = TrainingServiceStub(channel)  # the generated type is for synchronous channels
         return [
             (
                 await _by_the_service(stub, pods),

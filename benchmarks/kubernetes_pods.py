@@ -4,10 +4,10 @@ Without nodes, only the creation of pods is measured. These create the pods in t
 
 - The service, in its own process with its usual store on the disk: from the first of 200 concurrent calls
   of Train until the API server has all 800 pods and 200 Services.
-- The Job controller, with higher rate limits of its client: from the first of 200 Jobs of parallelism 4,
-  created with 32 calls in flight, until the API server has the 800 pods. It creates no Services, needs no
-  owner before the owned objects, and stores nothing. It works on 5 Jobs at a time; Kubernetes 1.20 has no
-  flag for this number.
+- The Job controller of Kubernetes, with higher rate limits of its client: from the first of 200 Jobs of
+  parallelism 4, created with 32 calls in flight, until the API server has the 800 pods. The controller does
+  less than the service: it creates no Services, need not create one pod first as the owner of the other
+  objects, and stores nothing. It works on 5 Jobs at a time; Kubernetes 1.20 has no flag for this number.
 - A loop of `kubernetes.aio` that creates the same pods and Services, with 32 calls in flight, in any order.
 """
 
@@ -98,7 +98,7 @@ async def _by_the_service(fresh: Cluster, bare: Bare, namespace: str, jobs: int)
         service_on(fresh, Path(folder), namespace, capacity=jobs * INSTANCES) as server,
     ):
         async with grpc.aio.insecure_channel(server.address) as channel:
-            stub: Any = TrainingServiceStub(channel)  # generated for plain channels
+            stub: Any = TrainingServiceStub(channel)  # the generated type is for synchronous channels
             await channel.channel_ready()
             train = request(PARALLEL_INSTANCES=str(INSTANCES))
             begun = time.perf_counter()

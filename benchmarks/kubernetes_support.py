@@ -108,7 +108,9 @@ class Cluster:
 
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
-    """Run a fresh control plane, with or without a node, during the block. Raises NoCluster.
+    """Run a fresh control plane, with or without a node, during the block.
+
+    Raises NoCluster if this machine cannot run one.
 
     `variables` are environment variables of tests/cluster.
     """
@@ -280,7 +282,7 @@ class Bare:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     async def until_there(self, path: str, *, there: bool) -> None:
-        """Wait until the object exists, or until it is gone."""
+        """Wait until the object exists; if `there` is false, until it is gone."""
         async with asyncio.timeout(300):
             while (await self.call("GET", path, missing=True) is not None) is not there:
                 await asyncio.sleep(0.1)

@@ -6,7 +6,8 @@ code. Client, service and processes read the same clock. The group's log says wh
 job is submitted when the group has ended.
 
 The baseline does the least possible work: an idle Python process starts the same three programs by
-`posix_spawn`. It keeps no exit codes, and its children do not outlive it, so its time is not a target.
+`posix_spawn`. It does less than the service must: it keeps no exit codes, and its children need not outlive
+it. So its time is not a target.
 
 A launch has several parts, whose ends are the modification times of the process backend's files (files.py).
 The kernel rounds these times to 4 ms, so the table shows the mean of many launches for each part.
@@ -88,7 +89,7 @@ def _last_written(group: Path, pattern: str) -> int:
 
 
 def _spawn() -> float:
-    """Start the same programs without a service, and return the milliseconds that this takes."""
+    """Start the same programs without a service, and return the milliseconds until the last of them runs."""
     asked = time.time_ns()
     pipes = []
     for _ in range(INSTANCES):

@@ -31,7 +31,7 @@ CGROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 10_000
 """The period of CPU quotas, in microseconds.
 
-With the kernel's default, which is ten times as long, ranks would wait for each other's next period.
+With the kernel's default, which is ten times as long, ranks would wait longer for each other's next period.
 """
 _OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
 INTERFACE = "link0"
@@ -67,7 +67,8 @@ class Running:
         """Start a program in the machine. The caller ends it, or `emulated` kills it at the end."""
         inside = ("ip", "netns", "exec", self.namespace, *command)
         if self.cgroup:
-            # The shell joins the cgroup before it becomes the program, so all its threads are in the cgroup.
+            # The shell joins the cgroup before it becomes the program, so all threads of the program are
+            # in the cgroup.
             procs = self.cgroup / "cgroup.procs"
             inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
         every = {**os.environ, **(environment or {})}

@@ -56,7 +56,7 @@ async def measure(
     if method == "Connect":
         return await rate(lambda: connect(connection, next(statuses)), seconds)
     async with open_channel(connection) as channel:
-        stub: Any = TrainingServiceStub(channel)  # generated for plain channels
+        stub: Any = TrainingServiceStub(channel)  # the generated type is for synchronous channels
         train = request()
         callers = itertools.cycle([(("authorization", f"Bearer {token}"),) for token in tokens] or [()])
         if method == "Report":

@@ -7,7 +7,7 @@ make one). Beyond the limit the kernel kills the service, and the row says so.
 - 60 calls of 15 MiB of zeros, compressed with gzip, and 8 calls that decompress to 200 MiB.
 - Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed; and
   200 lists of 100 such jobs, which the clients do not read.
-- 4 connections with 1,000 calls each, whose answers the client does not read: the log of an ended job, and
+- 4 connections with 1,000 calls each, whose answers the client does not read: the log of an ended job, or
   the watch of a job of 60 kB. Meanwhile, a client at another address reads one such answer.
 - 8 clients read the last lines of a kept log: 256 MiB without a line break, or 16 MiB of only line breaks.
 
@@ -53,7 +53,7 @@ BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
-_UNREAD_SECONDS = 30.0  # longer than an unread call may keep its place while others wait
+_UNREAD_SECONDS = 30.0  # longer than the service keeps an unread call while other calls wait
 _STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
@@ -233,8 +233,9 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """Make the calls on each of 4 connections from another address, and leave the answers unread during
-    the block.
+    """During the block, keep 4 connections open from an address that no other client has.
+
+    Make `calls` calls on each of them, and leave the answers unread.
     """
     with ExitStack() as open_connections:
         for _ in range(4):

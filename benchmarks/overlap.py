@@ -1,7 +1,7 @@
 """The time for which ZeRO waits for sums of gradients over a slow link: with gradients that are sent during
 the backward pass, compared with gradients that are sent after it.
 
-python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
+python -m benchmarks.overlap [--quick]      (as root: it makes network namespaces)
 
 Two ranks, each in an emulated machine (`links`), are joined by links of RATE. In every second step, they send
 each bucket as soon as it is full. In the other steps, they send all buckets after the backward pass.

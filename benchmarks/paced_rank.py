@@ -1,6 +1,7 @@
 """A rank of a small training with DDP and checkpoints. It takes STEPS steps, each of which lasts a while.
 
-At the end it prints the sum of the numbers of all steps. A step that was lost or done twice would change it.
+At the end it prints the sum of the numbers of all steps. A step that was left out, or counted twice, would
+change the sum.
 """
 
 import os

@@ -10,9 +10,10 @@ ignore the notice, and a quarter never save. All jobs need a minute to restart, 
 notice loses 60 s with each stop. Policies know only the reported checkpoints. Jobs that save on the notice
 report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
 differ widely, and the target is for the loss of all draws together. To lose less, the planner may let jobs
-of the high priority wait, so the table also has their mean wait. The limit in the planner's rule
-(docs/scheduling.md) was chosen on draws 1 to 30. For draws that had no part in the choice, use `--draws 31 32
-33`. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each trace, with one draw.
+of the high priority wait, so the table also has their mean wait. The limit in the planner's rule (a loss of
+three times the wait, docs/scheduling.md) was chosen on draws 1 to 30. For draws that had no part in the
+choice, use `--draws 31 32 33`. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each
+trace, with one draw.
 """
 
 import argparse

@@ -28,7 +28,7 @@ def main(latency: float, names: tuple[str, str]) -> None:
     first, second = (_tap(name) for name in names)
     print("ready", flush=True)
     other = {first: second, second: first}
-    waiting: list[tuple[float, int, int, bytes]] = []  # due, order, device, frame
+    waiting: list[tuple[float, int, int, bytes]] = []  # due, number, device, frame
     number = 0
     with selectors.DefaultSelector() as selector:
         for device in other:

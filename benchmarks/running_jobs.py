@@ -1,8 +1,8 @@
 """The memory that running jobs cost the service, and the memory that remains when they have ended.
 
-A thousand jobs of one pod run on an in-memory API server, which is a separate process. It speaks TLS, fills
-the fields of a pod that a cluster fills, runs pods as soon as they are created, and keeps each followed log
-open as a kubelet does. Then all jobs are cancelled at once, and the memory is read again a minute later.
+A thousand jobs with one pod each run on an in-memory API server, which is a separate process. It speaks TLS,
+fills the fields of a pod that a cluster fills, runs pods as soon as they are created, and keeps each followed
+log open as a kubelet does. Then all jobs are cancelled at once, and the memory is read again a minute later.
 `--on cluster` uses a real API server and simulated nodes, whose pods have no logs.
 """
 

@@ -2,13 +2,13 @@
 
     python -m benchmarks.scaling [--predictions | --plans] [--quick]      (as root)
 
-- the speed of three training runs on three and four instances, predicted from runs on one and two and from
-  network-check;
-- the speed of the planner's first choice, compared with the fastest of the layouts that were tried, in
-  several settings.
+- the speed of three training runs on three and four instances, predicted from runs on one and two
+  instances and from the links that network-check measures;
+- the speed of the layout that the planner of `trainctl plan` puts first, compared with the fastest of the
+  layouts that were tried, in several settings.
 
-Each rank is in a machine of `links` with an equal share of CPU, 1.8 cores together. While only some ranks
-train, the other machines compute, so that ranks always share caches and memory with the same number of
+Each rank runs in its own machine of `links`. The machines have equal shares of 1.8 cores. While only some
+ranks train, the other machines compute, so that ranks always share caches and memory with the same number of
 others.
 """
 
@@ -72,7 +72,7 @@ TRIED: Sequence[Mapping[str, int | str]] = [
 
 @dataclass
 class Ranks:
-    """One warm rank in each machine."""
+    """One rank in each machine, which has already imported PyTorch."""
 
     machines: list[Running]
     folder: Path
@@ -124,7 +124,7 @@ class Ranks:
         parameters = {"SIZES": "8,262144,2097152", "SIZE_SECONDS": "1", "MODEL_URI": str(self.folder / "net")}
         self.run(len(self.machines), "network", parameters, {})
         found = network_file.read(self.folder / "net" / "network.json")
-        links = found.outer or found.inner  # with one host name for all machines, all links are inner ones
+        links = found.outer or found.inner  # the machines share a host name, so all links count as inner ones
         assert links
         return links
 
@@ -275,7 +275,7 @@ def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Dev
 
 
 def _choice(sizes: Mapping[str, str], batch: int, links: network_file.Links, device: Device) -> Layout:
-    """Return the planner's fastest layout."""
+    """Return the layout that the planner of `trainctl plan` expects to be the fastest."""
     layers = int(sizes["LAYERS"])
     model = Model(
         layers=layers,

@@ -116,8 +116,8 @@ def _language(_: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
 
 
 def _questions(settings: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
-    """Return the classifier of `pytorch_questions`, with sparse features, and the function that takes a
-    step.
+    """Return the classifier of `pytorch_questions`, and a function that trains it for one step on random
+    examples with sparse features.
     """
     chance = torch.Generator().manual_seed(group.rank)
     examples = settings["batch"] // group.size

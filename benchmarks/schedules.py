@@ -3,10 +3,10 @@
     python -m benchmarks.schedules [--quick]
 
 Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as `trainctl
-plot --timeline` draws them. This is done twice. If each pass takes one unit of time, the idle share is the
-bubble, independent of the machine. If each pass takes its CPU time, stages that take longer than others add
-to the idle share. Repeated work: the floating point operations that checkpointing adds to a step, as a share
-of those without checkpointing, by PyTorch's own counter.
+plot --timeline` draws them. This is done twice. First, each pass counts as one unit of time, so that the idle
+share does not depend on the machine. Then, each pass counts with its CPU time, so that stages that take
+longer than others add to the idle share. Repeated work: the floating point operations that checkpointing adds
+to a step, as a share of those without checkpointing, by PyTorch's own counter.
 """
 
 import json

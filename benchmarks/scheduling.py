@@ -84,7 +84,7 @@ class _World:
         self.claims.append(for_job)
 
     def turn(self, now: float) -> tuple[Plan, float]:
-        """Make one pass, apply it, and return the seconds of CPU time that the pass took."""
+        """Make one pass and apply it. Return its plan, and the seconds of CPU time that the pass took."""
         snapshot = self.snapshot()
         before = time.thread_time()
         decided = plan(snapshot, now, _OPTIONS)
@@ -199,7 +199,7 @@ def _owed(jobs: int, passes: int) -> Iterator[Row]:
 def _giving_way(jobs: int, passes: int) -> Iterator[Row]:
     """Yield rows with the time of a pass before and while a running job is stopped for a waiting one.
 
-    Many jobs run: in the first two rows on capacity without machines, and in the others on machines.
+    Many jobs run. In the first two rows, the flavor does not list its machines; in the others, it does.
     """
     queues = {"default": Queue(name="default", preemption=PreemptionRules(by_priority=True))}
     for machines in (0, jobs // _JOBS_OF_MACHINE):

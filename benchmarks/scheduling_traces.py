@@ -32,7 +32,7 @@ _LOSS_AT_MOST = 0.9
 
 @dataclass(frozen=True)
 class Case:
-    """A trace, and the cluster that replays it: its capacity, and the load that the trace is scaled to."""
+    """A trace, the capacity of the cluster for its replay, and the load to which the trace is scaled."""
 
     name: str
     capacity: int

@@ -98,8 +98,8 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """Return a row with the CPU time that the watch adds to a rank. Ranks with and without the watch run side
-    by side.
+    """Return a row with the CPU time that the watch for stalls adds to a rank. Ranks with and without it run
+    side by side.
 
     Their steps of 50 ms only sleep, so the difference is the cost of the watch.
     """
@@ -145,7 +145,7 @@ def of_service(quick: bool) -> Row:
 
             def report(job: int) -> None:
                 due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
-                # The first pause of each of these ranks gets a random length, so that the rate is even later.
+                # The first pause of each rank is cut at random, so that later reports are spread evenly.
                 spread = set(range(ranks))
                 step = 0
                 while not ends.is_set():

@@ -4,16 +4,17 @@ cost.
 `python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 
 - `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP), or leaves out a meeting of all ranks. In
-  `unseen`, the kit does not know that the other ranks wait. The deadline for progress is 3 s.
-- `default`: `frozen` and `left-out` with the default deadline of 30 s, N / 20 times each.
+  `unseen`, trainer_kit does not know that the other ranks wait. The deadline for progress is 3 s.
+- `default`: `frozen` and `left-out`, N / 20 times each, in jobs that set no deadline for progress. The
+  service learns one from the steps; for steps as short as these, it is 30 s.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
 - `slow`, `slow-ddp`: a rank becomes 30 % slower. The others wait for it in the meeting (`slow`, N / 10
   times), or in the backward pass of DDP (`slow-ddp`, N / 30 times).
 - `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
-N is 100; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too long.
-*ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes
-up to a step after the last progress.
+N is 100 by default; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too
+long. *ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which
+comes up to a step after the last progress.
 """
 
 import os

@@ -1,10 +1,11 @@
-"""Short jobs: jobs of `true` completed per second, at capacity 50 on processes.
+"""Short jobs: how many jobs that run `true` are completed per second, as processes, at a capacity of 50.
 
 The time runs from the first Train, with 64 calls in flight, until the last job has succeeded.
 
-The baseline is a loop that starts and reaps the same number of supervisors, 50 at a time. Every rank runs
-under a supervisor, which writes its records and its log, so a slow disk slows both. Only the service has the
-queue, a durable record of each step, the groups' folders, and the logs in storage.
+The baseline is a loop that starts and reaps the same number of supervisors, 50 at a time. In the service,
+too, every rank runs under a supervisor, which writes the rank's records and log. So a slow disk slows both
+the service and the baseline. Only the service has the queue, a durable record of each step, the groups'
+folders, and the logs in storage.
 """
 
 import asyncio
@@ -77,7 +78,7 @@ def measure(quick: bool) -> list[Row]:
 
 async def _jobs_per_second(server: Server, count: int) -> float:
     async with grpc.aio.insecure_channel(server.address) as channel:
-        stub: Any = TrainingServiceStub(channel)  # generated for plain channels
+        stub: Any = TrainingServiceStub(channel)  # the generated type is for synchronous channels
         begun, left, wanted = time.monotonic(), iter(range(count)), set()
 
         async def submit() -> None:

@@ -1,4 +1,5 @@
-"""TLS and client certificates: the rate of calls with and without them, and calls during replacements.
+"""TLS and client certificates: the rate of calls with and without them, and whether calls fail while the
+server's certificate is replaced.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
 without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,

@@ -1,11 +1,12 @@
 """Compares the same training under the service and under bare torchrun: the times from submission to the
 first step, and to the end.
 
-Three processes train the questions for a few epochs, in turn under each of the two. In each round, a third
-run trains as an uploaded program: first, the code and 10 MB beside it are read, hashed and sent, with new
-content each time. The first step counts when the user sees it: the first report of progress in torchrun's
-output, or the first status with a step from WatchTraining. So the times include everything that the service
-adds: the queue, commits, starting processes, reading their logs, and the way to the client.
+Three processes train a classifier of questions for a few epochs, in turn under the service and under
+torchrun. In each round, a third run trains as an uploaded program: first, the code and 10 MB beside it are
+read, hashed and sent, with new content each time. The first step counts when the user sees it: the first
+report of progress in torchrun's output, or the first status with a step from WatchTraining. So the times
+include everything that the service adds: the queue, commits, starting processes, reading their logs, and the
+way to the client.
 """
 
 import json

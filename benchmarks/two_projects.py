@@ -2,9 +2,9 @@
 
     python -m benchmarks.two_projects [--backend kubernetes] [--picture FILE.svg] [--quick]
 
-The benchmark runs twice: with one queue for both projects, and with a queue for each. The service reports the
-shares in the picture (GetQueueSnapshot). Jobs only sleep. On Kubernetes, the benchmark uses the cluster of
-tests/cluster, which must be up.
+The benchmark runs twice: with one queue for both projects, and with a queue for each. The shares in the
+picture are computed from the service's snapshots of its queues (GetQueueSnapshot). Jobs only sleep. On
+Kubernetes, the benchmark uses the cluster of tests/cluster, which must be up.
 """
 
 import argparse
@@ -77,18 +77,18 @@ QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=5.0, gang_after=1.0)
 
 @dataclass(slots=True)
 class Seen:
-    """The reports of the service in one run."""
+    """The snapshots of the service in one run, and what they show of the gangs."""
 
     name: str
     times: list[float] = field(default_factory=list)
-    """The times of the reports, in seconds from the beginning."""
+    """The times of the snapshots, in seconds from the beginning."""
     running: dict[str, list[int]] = field(default_factory=lambda: {FLOODS: [], GANGS: []})
     """The numbers of instances of running jobs at these times, by project."""
     submitted: dict[int, float] = field(default_factory=dict)
     started: dict[int, float] = field(default_factory=dict)
     """The start of each gang, in seconds from the beginning."""
     overtaken: dict[int, int] = field(default_factory=dict)
-    """The number of the other project's jobs that started after each gang."""
+    """For each gang, the number of the other project's jobs that started after it."""
 
     @property
     def waits(self) -> list[float]:

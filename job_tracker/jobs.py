@@ -72,7 +72,10 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits without bounds, so that every name counts as a project. The default of `limits_of`."""
+    """Return limits without bounds for any name. This is the default of `limits_of`.
+
+    It never returns None, which would mean that the project does not exist.
+    """
     return ProjectLimits()
 
 
@@ -212,9 +215,9 @@ class Jobs:
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, ordered by queue and place.
 
-        Without a project in `where`, these are jobs of all projects in which the caller has a role. Raises
-        UnknownProject if no jobs are found and the project does not exist, and UnknownReference for a queue
-        that the caller may not use.
+        The page begins after the place `after`. Without a project in `where`, these are jobs of all projects
+        in which the caller has a role. Raises UnknownProject if no jobs are found and the project does not
+        exist, and UnknownReference for a queue that the caller may not use.
 
         `history` is a period of time that ends now. If it is not 0, the page also has the capacity that some
         queues and projects used in this period. These are the first MOST_DRAWN queues of the page, and the
@@ -241,8 +244,9 @@ class Jobs:
     ) -> QueueSnapshot:
         """Return the queue as the caller may see it; see snapshot_of.
 
-        Raises Forbidden if the caller may not see the queue in `project`. An empty project stands for the
-        caller's default project.
+        With `with_machines`, machines keep their names if the caller has a role in all projects. `lanes`, if
+        given, bounds the number of running jobs, and also of waiting jobs, in the result. Raises Forbidden if
+        the caller may not see the queue in `project`; if this is empty, the caller's default project counts.
         """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())
@@ -251,7 +255,7 @@ class Jobs:
         )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
-        """Cancel the job, unless its outcome is decided, and return the job. May be repeated.
+        """Cancel the job, unless its success or failure is decided. Return the job. May be repeated.
 
         A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
         job is stopped soon. If the master has succeeded and some workers still run, the workers are stopped
@@ -277,9 +281,9 @@ class Jobs:
             return await self._view(cancelled)
 
     async def annotate(self, caller: Caller, job_id: int, change: Annotation) -> JobView:
-        """Change the tags and the note of a job in any state, and return it. Raises InvalidField.
+        """Change the tags and the note of a job in any state, and return the job. May be repeated.
 
-        May be repeated.
+        Raises InvalidField if the new tags or the new note are not allowed.
         """
         while True:
             job = await self._visible(caller, "annotate", job_id)
@@ -377,9 +381,9 @@ class Jobs:
         return job, merged(files, reported)
 
     def fetch(self, caller: Caller, job_id: int, name: str) -> AsyncGenerator[bytes, None]:
-        """Yield the content of one of the job's artifacts.
+        """Yield the content of the job's artifact `name`, in pieces.
 
-        Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
+        Raises JobNotFound and the errors of ModelFiles.read.
         """
 
         def read(job: Job) -> AsyncGenerator[bytes, None]:
@@ -391,7 +395,7 @@ class Jobs:
     def changes(self, caller: Caller, job_id: int) -> AsyncGenerator[bytes, None]:
         """Yield the text of the uncommitted changes that were recorded with the job.
 
-        Raises JobNotFound, UnknownReference and StorageUnavailable.
+        Raises JobNotFound, StorageUnavailable, and UnknownReference if no changes are kept for the job.
         """
 
         def read(job: Job) -> AsyncGenerator[bytes, None]:
@@ -420,7 +424,7 @@ class Jobs:
         return job
 
     def _event(self, caller: Caller, action: str, outcome: Outcome, job: Job, part: str = "") -> AuditEvent:
-        """Return an audit event about a job. `part` is added to its target, to name a part of the job."""
+        """Return an audit event on a job. `part`, which names a part of the job, is added to the target."""
         target, project = target_of_job(job.id) + part, job.spec.project
         return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 

@@ -1,4 +1,4 @@
 """Tokens, projects and their members, and the operations on them.
 
-The rights of a caller depend on its token, and on its roles as a member of projects.
+The rights of a caller depend on its token or client certificate, and on its roles as a member of projects.
 """

@@ -56,7 +56,7 @@ class AuditExport:
                 await self.export()
 
     async def export(self) -> None:
-        """Append all new events. Raises StoreUnavailable and OSError."""
+        """Append all new events. Raises StoreUnavailable, and OSError if a file cannot be read or written."""
         if self._last is None:
             self._last = await asyncio.to_thread(self._exported)
         while events := await self._store.events_after(self._last, _BATCH):

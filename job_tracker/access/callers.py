@@ -91,7 +91,11 @@ class Callers:
         self._touched_at = monotonic()
 
     async def by_token(self, text: str, address: str) -> Caller:
-        """Return the caller with this token. Raises NotAllowed, RateExceeded and StoreUnavailable."""
+        """Return the caller with this token.
+
+        Raises NotAllowed if the token is not valid, RateExceeded if the address has sent too many invalid
+        tokens, and StoreUnavailable.
+        """
         await self._look_if_stale()
         digest = tokens.digest_of(text)
         known = self._known.get(digest)

@@ -88,8 +88,8 @@ class Access:
         `lifetime` is the time until the token expires; None: it never expires. See Token for the other
         arguments.
 
-        Only operators may create a token without a project. Raises InvalidField, UnknownReference and
-        TooManyTokens.
+        Only operators may create a token without a project. Raises InvalidField if an argument is not
+        allowed, UnknownReference if the project does not exist, and TooManyTokens if there are too many.
         """
         if project:
             self._guard.check(caller, "create_token", project)
@@ -186,7 +186,11 @@ class Access:
         return views
 
     async def set_project(self, caller: Caller, name: str, limits: ProjectLimits) -> Project:
-        """Declare a project, or change its limits, and return it. Raises InvalidField and NotPossible."""
+        """Declare a project, or change its limits, and return it.
+
+        Raises InvalidField if the name is not allowed, and NotPossible if a file declares the project, or
+        other calls keep changing it.
+        """
         self._guard.check_everywhere(caller, "set_project", _target_of(name))
         if not naming.is_project(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {naming.PROJECT_RULE}")
@@ -199,7 +203,8 @@ class Access:
     async def delete_project(self, caller: Caller, name: str) -> None:
         """Delete a project whose jobs have all ended. Delete its declarations and revoke its tokens, too.
 
-        Its jobs stay. Raises UnknownReference and NotPossible.
+        Its jobs stay. Raises UnknownReference if the project does not exist. Raises NotPossible if jobs of
+        the project have not ended, if a file declares it, or if it is the project `default`.
         """
         self._guard.check_everywhere(caller, "delete_project", _target_of(name))
         if name == naming.DEFAULT_PROJECT:
@@ -219,7 +224,9 @@ class Access:
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
         """Give `member` a role in a project, in place of its present role. Return the changed project.
 
-        Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
+        Raises InvalidField if the role or the member's name is not allowed, UnknownReference if the project
+        does not exist, and LimitExceeded if it has too many members. Raises NotPossible if a file declares
+        the project, or other calls keep changing it.
         """
         self._guard.check(caller, "set_member", project)
         if role not in _GIVEN:
@@ -245,7 +252,8 @@ class Access:
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
         """Remove the role of `member` in a project, and return the changed project.
 
-        Open streams of `member` in the project end. Raises UnknownReference and NotPossible.
+        Open streams of `member` in the project end. Raises UnknownReference if the project does not exist, or
+        `member` has no role in it. Raises NotPossible in the same cases as `set_member`.
         """
         self._guard.check(caller, "remove_member", project)
         tokens.check_no_token("member", member)

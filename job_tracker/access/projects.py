@@ -126,11 +126,14 @@ class Projects:
         return name in self._declared
 
     def is_deletable(self, name: str) -> bool:
-        """Return whether the API can delete the project: it is only in the store, and is not `default`."""
+        """Return whether the API can delete the project.
+
+        The project must be stored, and must not be `default` or declared in a file.
+        """
         return name in self._stored and name not in self._declared and name != DEFAULT_PROJECT
 
     def roles_of(self, member: str) -> Mapping[str, Role]:
-        """Return the roles of a member, by project."""
+        """Return the roles of a member, by project; empty if no project has this member."""
         return self._roles.get(member, {})
 
     def limits_of(self, name: str) -> ProjectLimits | None:

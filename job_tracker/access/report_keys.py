@@ -1,4 +1,4 @@
-"""The API's operations on the keys of report tokens. They do not depend on the API's protocol."""
+"""The API's operations on the keys of report tokens, independent of the API's protocol."""
 
 import logging
 import secrets
@@ -41,7 +41,7 @@ class ReportKeyAccess:
         self._guard = Guard(note, clock)
 
     async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
-        """Return the keys sorted by id, so that the current key is the last.
+        """Return the keys, sorted by id. The current key has the highest id, so it is the last.
 
         Each replaced key comes with the live attempts that may still use it.
         """
@@ -53,7 +53,7 @@ class ReportKeyAccess:
         """Make a new key for the attempts that begin from now on, and return it.
 
         Live attempts keep their key. The service deletes a replaced key when the last attempt that uses it
-        has ended. Raises LimitExceeded.
+        has ended. Raises LimitExceeded if MOST_KEYS keys are in use.
         """
         self._guard.check_everywhere(caller, "rotate_report_key")
         event = event_of(caller, "rotate_report_key", Outcome.DONE, self._clock())
@@ -73,8 +73,9 @@ class ReportKeyAccess:
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
         """Remove a replaced key, so that reports with its tokens are refused at once.
 
-        The call may be repeated as long as a live attempt uses the key. When the last of these attempts has
-        ended, the service deletes the key.
+        The key is only marked as removed: the processes of live attempts that use it still need it to
+        recognise each other. The service deletes the key when the last of these attempts has ended. Until
+        then, the call may be repeated.
 
         Raises UnknownReference if the key does not exist, and NotPossible if it is the current key.
         """

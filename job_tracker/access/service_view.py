@@ -29,11 +29,11 @@ class ServiceStanding:
     replicas: Sequence[Replica]
     store_id: str
     store_place: str
-    """A file, or the address of a server, without secrets."""
+    """The kind of the store, and the path of its file or the address of its server, without secrets."""
     store_seconds: float
     """The number of seconds that the job store took to count the jobs."""
     jobs: Mapping[JobState, int]
-    """The number of jobs in each state."""
+    """The number of jobs in each state. States without jobs are left out."""
     storage: StorageHealth
 
     @property
@@ -66,7 +66,10 @@ class ServiceView:
         self._clock = clock
 
     async def see_service(self, caller: Caller) -> ServiceStanding:
-        """Return the state of the service. Raises Forbidden and StoreUnavailable."""
+        """Return the state of the service.
+
+        Raises Forbidden if the caller is not an operator, and StoreUnavailable if the store does not answer.
+        """
         self._guard.check_everywhere(caller, "see_service")
         began = time.monotonic()
         tallies = await self._store.tallies()

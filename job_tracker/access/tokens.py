@@ -10,7 +10,7 @@ from typing import Final
 from job_tracker.domain.errors import InvalidField, NotAllowed
 
 OPERATOR_ID: Final = "operator"
-"""The id of the token that is in a service's own file and not in a store."""
+"""The id of the operator's token, which is in a file of the service, not in the store."""
 LENGTH: Final = 56
 _ID_LENGTH, _SECRET_BYTES = 8, 32
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -57,5 +57,5 @@ def check_no_token(field: str, text: str) -> None:
 
 
 def digest_of(text: str) -> bytes:
-    """Return the SHA-256 of a token. It needs no salt, since the token is random."""
+    """Return the SHA-256 of a token. No salt is needed, since the token is random."""
     return hashlib.sha256(text.encode(errors="replace")).digest()

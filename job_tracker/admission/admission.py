@@ -39,7 +39,7 @@ MAX_PARAMETER_BYTES = 64 * 1024
 _MOST_GROUPS = 1024
 _GIVE_DATASET = "; give a dataset and its version (in trainctl: --dataset and --version)"
 
-# Texts that become parts of paths and URIs. So they have no separators, no "..", and no character with a
+# The form of texts that become parts of paths and URIs: no separators, no "..", and no character with a
 # special meaning in shells or URLs, except "=" and "+", which hashes in base 64 need.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
@@ -126,7 +126,8 @@ class Admission:
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
         """Return the key with which the client may repeat the request.
 
-        None: the request has no key. Raises InvalidField. Each project has its own keys.
+        None: the request has no key. Raises InvalidField if the key is not allowed. Each project has its own
+        keys.
         """
         key = request.request_key
         if not key:
@@ -139,7 +140,7 @@ class Admission:
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # so that digests of earlier versions, which lack these fields, still match
+                del values[name]  # so that the digest is that of earlier versions without these fields
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest(), caller.default_project)
 
@@ -249,8 +250,8 @@ class Admission:
     ) -> tuple[GroupSpec, InstanceOptions]:
         """Return the resolved group, with placeholders still in its commands, and its checked options."""
         # Groups are cached: the result depends on few parameters, and is the same for most jobs of an
-        # algorithm. Groups with options of the request or an uploaded program are not cached, since these may
-        # be large and differ with each request.
+        # algorithm. A group is not cached if the request has instance options or an uploaded program, since
+        # these may be large and differ with each request.
         is_known_kind = not (request.pod_options or request.program)
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
         key = (entry, *asked)

@@ -1,4 +1,4 @@
-"""Runs an algorithm's own program to check the parameters of a request."""
+"""Runs the `check` program of an algorithm, which checks the parameters of a request."""
 
 import asyncio
 import logging
@@ -54,12 +54,12 @@ class ParameterCheck:
         Raises InvalidField if the program refuses the parameters; the message is the last line of its stderr.
 
         Parameters are accepted unchecked if the program fails or is too slow. Raises LimitExceeded if the
-        check gets no turn within half of its time.
+        check gets no turn within half of the seconds that a check may take.
         """
         if spec.program is not None:
             return
         entry = self._catalog.algorithms(spec.project).get(spec.algorithm)
-        algorithm = entry.value if entry else None  # None: it was removed a moment ago
+        algorithm = entry.value if entry else None  # None: the algorithm was just removed
         if algorithm is None or not algorithm.check:
             return
         environment = {

@@ -70,7 +70,7 @@ class NoTrees:
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
-    """Check the program, and return an algorithm for it, which has no recipes.
+    """Check the program, and return an algorithm for it. The algorithm has no recipe for any backend.
 
     This does not check the parts that depend on the uploaded files or on the backend: the tree, requirements,
     Python environment and image. `name` is the algorithm that the request names. Raises InvalidField.

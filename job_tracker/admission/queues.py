@@ -125,7 +125,7 @@ def check_fit(tree: Tree, spec: JobSpec) -> None:
 
 
 def _field_of(tree: Tree, spec: JobSpec, gang: Gang) -> str:
-    """Return the name of the request's field that makes the job too large."""
+    """Return the name of the request's field because of which the job can never start."""
     trainers, *others = gang.parts
     smallest = replace(gang, parts=(replace(trainers, count=1), *others), least=0)
     if fits_ever(tree.queues, tree.pool.flavors, smallest) is None:

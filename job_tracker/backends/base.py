@@ -32,7 +32,7 @@ class RankObservation:
     ended_at: float | None = None
     """The time at which the rank ended, in seconds since 1970; None if it is unknown."""
     last_lines: str = ""
-    """The end of the log, if it is known and the rank ended with exit code 0."""
+    """The end of the log, if the rank ended with exit code 0; "" otherwise, or if the log is not known."""
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
     eviction: Eviction | None = None
@@ -46,7 +46,7 @@ class RankObservation:
 class Observation:
     """The state of a group: one entry for each rank, in order.
 
-    `program` is the program of the master, if it is known: an image with its digest, or a command.
+    `program` is what the master runs, if this is known: an image with its digest, or a command.
     """
 
     ranks: tuple[RankObservation, ...]
@@ -103,15 +103,16 @@ class Observation:
 
     @property
     def first_failure(self) -> Diagnosis | None:
-        """The diagnosis of the rank that failed first; None if no rank has failed.
+        """The diagnosis of the failure that probably caused the others; None if no rank has failed.
 
-        Later failures are often consequences. If several ranks fail at the same time, the one with the lowest
-        number counts.
+        Usually, this is the first failure, because later failures are often its consequences. If several
+        ranks fail at the same time, the rank with the lowest number counts as the first.
 
-        A crash is not the root cause if another rank failed in another way within 5 s. A crash that names a
-        lost peer is not the root cause if another rank crashed for another reason within 5 s: losing a peer
-        crashes a rank, and this crash may be observed first. If a crash names a lost peer, and another rank
-        had ended earlier with exit code 0, the other rank is the cause, because it left too early.
+        Losing a peer crashes a rank, and this crash may be observed before the failure of the peer. So within
+        5 s of the first failure, a failure that is not a crash counts as the cause of the crashes, even of
+        earlier ones. If there are only crashes, a crash that does not name a lost peer counts as the cause of
+        those that do. If the chosen crash names a lost peer, and another rank had ended before it with exit
+        code 0, that other rank is the cause, because it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
@@ -286,9 +287,9 @@ class Backend(LiveLogs, Protocol):
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """Remove the objects of stopped groups whose `keep_until` is `now` or earlier.
 
-        The groups' logs stay. The objects and the logs of `forgotten` groups are removed at once. A sweep may
-        be repeated. It also removes objects that other replicas have kept. Raises BackendUnavailable if the
-        engine does not answer.
+        The groups' logs stay. The objects and the logs of `forgotten` groups are removed at once. The call
+        may be repeated, and also removes objects that other replicas have kept. Raises BackendUnavailable if
+        the engine does not answer.
         """
         ...
 
@@ -319,7 +320,7 @@ class RankAccess(Protocol):
     """Access to the ranks of live groups. This part of a backend is optional."""
 
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
-        """Run a command of the service where a rank runs, and return the beginning of its output.
+        """Run a command of the service where a rank runs, and return the first `most_bytes` of its output.
 
         The command runs as the rank's user, inside its container or pod. The process backend runs it beside
         the rank, with the pid of the rank's first process in the variable RANK_PID. Cancelling the call does

@@ -34,7 +34,7 @@ from job_tracker.logs.writing import RecordMaker
 
 @dataclass(frozen=True, slots=True)
 class FakePlan:
-    """The plan of a group that runs for `seconds`; if this is None, until it is stopped."""
+    """The plan of a group that runs for `seconds`, or until it is stopped if `seconds` is None."""
 
     group: GroupRef
     seconds: float | None

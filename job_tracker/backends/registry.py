@@ -60,7 +60,7 @@ class Surroundings:
     followed: Collection[str] = ()
     """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
-    """The time that a process has to end after SIGTERM."""
+    """The time between SIGTERM and SIGKILL, in which a process can end by itself."""
     extra_environment: ExtraEnvironment = nothing_more
     on_request: RequestObserver = ignore_request
 
@@ -92,8 +92,8 @@ class Opened:
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class. A member that a plugin may leave out has a default here, and so will each
-    member that a later version adds.
+    Plugins inherit from this class. A member that a plugin may leave out has a default here, and so will
+    each member that a later version adds.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -169,7 +169,7 @@ class BackendPlugin(Protocol):
     def image_of_program(self, image: str, environment: str) -> str:  # noqa: ARG002
         """Return the image of a program that names an image or an environment.
 
-        An empty result means the image in the program's InstanceSpec. `environment` has passed
+        An empty result means that the image in the program's InstanceSpec is used. `environment` has passed
         `check_environment`. Raises ValueError if programs cannot have the image.
         """
         if image:
@@ -193,7 +193,10 @@ class BrokenPlugin(Exception):
 
 @cache
 def installed() -> Mapping[str, type[BackendPlugin]]:
-    """Return the backends of all installed packages by name. Raises BrokenPlugin."""
+    """Return the backends of all installed packages by name.
+
+    Raises BrokenPlugin if one of them cannot be used, or if none is installed.
+    """
     points: dict[str, EntryPoint] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         if point.name in points:

@@ -198,9 +198,10 @@ class Algorithm(Config):
         return (own.command if own else ()) or command
 
     def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
-        """Return the group, with the placeholders in its commands replaced by `values`. Raises InvalidField.
+        """Return the group, with the placeholders in its commands replaced by `values`.
 
-        `values` has the values of the parameters, and TRAINING_DATA_URI if the job has a dataset.
+        `values` has the values of the parameters, and TRAINING_DATA_URI if the job has a dataset. Raises
+        InvalidField for a value that a program would take for an option.
         """
         instances = (group.trainers, *group.others.values())
         if not any(templates.is_template(instance.command) for instance in instances):
@@ -263,9 +264,9 @@ def _as_json(free: Mapping[str, str]) -> str:
 def algorithm_model(
     recipes: Mapping[str, type[BaseModel]], role_options: Mapping[str, type[BaseModel]]
 ) -> type[Algorithm]:
-    """Return the model of an algorithm, with a field for the recipe of each backend.
+    """Return the pydantic model of algorithms, with a field for the recipe of each backend.
 
-    `role_options` has the model of the options that a role can have, by backend.
+    `recipes` has the pydantic model of a recipe, by backend; `role_options`, that of a role's options.
     """
     role_fields: dict[str, Any] = {
         name: (

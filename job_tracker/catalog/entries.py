@@ -90,9 +90,9 @@ class FixedCatalog:
 
 
 def dataset_entry_of(dataset_id: str, datasets: Collection[str]) -> str:
-    """Return the name of the entry that stands for the dataset: its own, or else ANY_DATASET if there is one.
+    """Return the name of the entry for a dataset: its id if an entry has this name, otherwise ANY_DATASET.
 
-    If there is neither, return the id.
+    `datasets` are the names of the entries. If neither name is among them, return the id.
     """
     return dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
 

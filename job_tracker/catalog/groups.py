@@ -21,7 +21,7 @@ _CAPACITY = "the service's capacity"
 
 
 class RoleRecipe(Config):
-    """A role besides the master and the workers. Its missing options have the values of the algorithm."""
+    """A role besides the master and the workers. Options that it does not set have the algorithm's values."""
 
     instances: int = Field(
         default=1,

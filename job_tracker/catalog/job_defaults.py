@@ -18,7 +18,7 @@ from job_tracker.domain.policies import (
 )
 
 ANY_FAILURE = "any"
-"""Stands for every category in `retry_on`."""
+"""The word in `retry_on` that stands for all categories of failures."""
 MOST_PATTERNS, LONGEST_PATTERN = 16, 128
 """The largest number of patterns of metric names, and the largest length of each."""
 
@@ -71,7 +71,7 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """Return the configured number policy, overridden by the algorithm's and by a request's values.
+        """Return the configured number policy, overridden by the algorithm's value and then by the request's.
 
         Raises InvalidField.
         """

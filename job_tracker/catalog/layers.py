@@ -9,7 +9,7 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
-    """Return `below` overridden by `over`, with only the options of `kind`.
+    """Return `below`, overridden by the options that `over` sets, with only the options of `kind`.
 
     Tables are merged by key. Lists are joined, but a volume replaces another volume at the same path. Other
     values are replaced.

@@ -111,8 +111,8 @@ class Parameter(Config):
 
 
 def _finite(text: str) -> float | None:
-    # float() alone is not enough: it accepts "nan", "1_000" and spaces, which the parsers of other languages
-    # refuse.
+    # float() alone is not enough: it accepts "nan", and also "1_000" and spaces, which many parsers of other
+    # languages refuse.
     if len(text) > 64 or not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         return None
     number = float(text)

@@ -44,10 +44,10 @@ class RequestLimits(Config):
 
     A label or annotation whose key has a prefix can configure another component (an identity, a network, a
     sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
-    as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes could put
-    the pod under a controller. Of these two kinds of labels, a request may only set those in
-    `allowed_labels`. Pods are never selected by annotations, so a request may set any annotation without a
-    prefix.
+    as `app`, could put a pod under another team's Service or network policy. A label with a prefix of
+    Kubernetes could put the pod under a controller. Of these two kinds of labels, a request may only set
+    those in `allowed_labels`. Pods are never selected by annotations, so a request may set any annotation
+    without a prefix.
     """
 
     resource_names: ClassVar[frozenset[str] | None] = None
@@ -124,7 +124,7 @@ class RequestLimits(Config):
 
 
 def check_processes(instance: InstanceSpec, framework: str) -> None:
-    """Raise InvalidField if the instance cannot have its number of training processes."""
+    """Raise InvalidField if the instance cannot run as many training processes as it has to."""
     processes = instance.processes
     field = f"{FIELD}.nproc_per_node"
     if processes == 1:

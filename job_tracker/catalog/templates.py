@@ -1,4 +1,4 @@
-"""Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
+"""Commands with placeholders for parameters, such as `--lr {LR}`: programs get the values as arguments.
 
 `{NAME}` is the value of a parameter. `{TRAINING_DATA_URI}` is the URI of the dataset version. `{NAME?TEXT}`
 has to be a whole argument. The argument becomes TEXT if the `bool` parameter NAME is true, and is left out
@@ -43,7 +43,7 @@ class _Interpreter:
     def runs_as_code(self, before: Sequence[str], argument: str) -> bool:
         """Return whether the program runs `argument`, which follows the arguments `before`, as code.
 
-        Code is the first text after an option such as `-c`, or the text in such an option itself.
+        Code is the first text after an option such as `-c`, or the end of an option such as `--eval=CODE`.
         """
         is_code = is_value = False
         for each in before:

@@ -11,9 +11,9 @@ _ROUNDING: Final = 1e-9
 class Rate:
     """Allows `burst` calls of each key at once, and `per_second` over time.
 
-    A call takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
+    `take` takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
     new bucket is full, too. If more than about 8,000 keys have buckets that are not full, the least recently
-    used keys are forgotten, too. A forgotten key has a full bucket again, but the memory stays bounded.
+    used keys are forgotten, too. This bounds the memory, although these keys begin again with full buckets.
     """
 
     def __init__(

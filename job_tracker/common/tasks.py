@@ -23,7 +23,8 @@ def background(
 ) -> asyncio.Task[Result]:
     """Start work in the background. An error that ends the work is logged, unless its type is `expected`.
 
-    With `detached`, the work starts in an empty context, so that its log lines do not name the caller's job.
+    With `detached`, the work starts in an empty context, so that its log lines do not name the job of the
+    task that starts it.
     """
     context = contextvars.Context() if detached else None
     task = asyncio.create_task(work, name=name, context=context)
@@ -45,7 +46,7 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
 
 
 async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait for the tasks for at most these seconds, then cancel the tasks that are not done.
+    """Wait for the tasks for at most `seconds`, then cancel the tasks that are not done.
 
     Errors of the tasks are not raised.
     """
@@ -65,7 +66,9 @@ async def repeat(
     failure: str,
     expected: type[Exception],
 ) -> None:
-    """Repeat `step`, with pauses of `period` seconds, until cancelled. After an error, wait for `backoff`.
+    """Repeat `step`, with pauses of `period` seconds, until cancelled.
+
+    After an error, the pause is the next one of `backoff` instead.
 
     Equal errors in a row are logged once, with the text `failure`. The log has a traceback unless the error
     is `expected`.

@@ -48,10 +48,10 @@ class FairTurns:
         self._pass_on()
 
     def wanted(self) -> Counter[str]:
-        """Count the waiting calls by the caller whose turns they wait for.
+        """Return, for each caller, how many waiting calls wait until one of this caller's turns ends.
 
-        A caller that has `for_one` turns waits for its own turns. All other callers wait for the caller with
-        the most turns.
+        A call of a caller that has `for_one` turns waits for a turn of this caller. All other calls count as
+        waiting for the caller with the most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():

@@ -48,7 +48,7 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 def explain(error: Exception, model: Any = None) -> str:
     """Explain an error in one line.
 
-    With `model`, the explanation of a ValidationError has the refused values; otherwise, it has no values.
+    With `model`, the refused values are added to the explanation of a ValidationError; see `problems`.
     """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
@@ -89,8 +89,8 @@ def _reason(details: Any, value: Any) -> str:
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
     """Return the type of one part of a value of type `kind`; None if the type is unknown.
 
-    The second value is true if `part` is the tag of a member of a union instead: pydantic's errors contain
-    such tags.
+    Pydantic's errors also contain tags of members of unions. If `part` is such a tag, return the type of the
+    member; the second value is then true.
     """
     kind = _bare(kind)
     if _is_model(kind):

@@ -1,6 +1,6 @@
 """A queue of keys that need work. A waiting key is in it only once.
 
-At most one worker handles a key at a time. Failures are retried after growing delays.
+Two workers never handle the same key at once. Failures are retried after growing delays.
 """
 
 import asyncio

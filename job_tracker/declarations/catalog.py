@@ -168,7 +168,7 @@ class DeclaredCatalog:
 
     @contextmanager
     def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Within this context, call `on_change` after each change of the tree."""
+        """Within this context, call `on_change` after each change of `tree`, the tree of all queues."""
         self._callbacks.append(on_change)
         try:
             yield
@@ -325,8 +325,8 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # A definition is parsed once. Its images are checked each time, since other algorithms decide
-            # which images are allowed.
+            # A definition is parsed once. The images of a project's algorithm are checked each time: an
+            # algorithm for all projects must use each image, and such algorithms may have changed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)
@@ -353,7 +353,7 @@ class DeclaredCatalog:
         return _entry(declaration, value, problem)
 
     def _images(self) -> frozenset[str]:
-        """Return the images of algorithms for all projects. Only operators can declare such algorithms."""
+        """Return the images that algorithms for all projects use. Only operators declare such algorithms."""
         return frozenset(image for image in _images(self._algorithms[""].values()))
 
 

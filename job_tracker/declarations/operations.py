@@ -81,9 +81,9 @@ class Declarations:
     """Lists, declares and removes algorithms, datasets and queues.
 
     Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Changes for
-    one project need a role in that project; changes for all projects need an operator. A change takes
-    effect in this replica when the operation returns, and in other replicas within a second. Jobs that were
-    accepted stay as they are.
+    one project need at least the role admin in that project; changes for all projects need an operator. A
+    change takes effect in this replica when the operation returns, and in other replicas within a second.
+    Jobs that were accepted stay as they are.
     """
 
     def __init__(
@@ -153,12 +153,20 @@ class Declarations:
         return self._catalog.dataset_of(await self._set(caller, Kind.DATASET, name, project, definition))
 
     async def remove_algorithm(self, caller: Caller, name: str, project: str) -> None:
-        """Remove a declared algorithm. Raises UnknownReference and NotPossible."""
+        """Remove an algorithm that was declared through the API.
+
+        Raises UnknownReference if there is no such algorithm, and NotPossible if it is built in or declared
+        in a file.
+        """
         self._check_right(caller, "remove_algorithm", project)
         await self._remove(caller, Kind.ALGORITHM, name, project)
 
     async def remove_dataset(self, caller: Caller, name: str, project: str) -> None:
-        """Remove a declared dataset. Raises UnknownReference and NotPossible."""
+        """Remove a dataset that was declared through the API.
+
+        Raises UnknownReference if there is no such dataset, and NotPossible if it is built in or declared
+        in a file.
+        """
         self._check_right(caller, "remove_dataset", project)
         await self._remove(caller, Kind.DATASET, name, project)
 

@@ -40,7 +40,7 @@ class Reader:
     """
 
     algorithm_model: type[Algorithm]
-    """The model with the tables of all backends."""
+    """The pydantic model of algorithms, with the tables of all backends."""
     check_algorithm: Callable[[str, Algorithm], None]
     """Raises ValueError unless this service can run the algorithm.
 
@@ -49,7 +49,7 @@ class Reader:
     refusal: str = ""
     """The reason why the service accepts no algorithms through the API; empty if it accepts them."""
     dataset_uris: tuple[str, ...] = ()
-    """The folders in which datasets may be."""
+    """The URIs of the folders in which datasets may be."""
 
     def algorithm(self, definition: str) -> Algorithm:
         """Read an algorithm."""
@@ -118,7 +118,7 @@ class Reader:
         return dataset
 
     def queue(self, definition: str) -> QueueRecipe:
-        """Read a queue. This does not check whether the queue fits into the tree."""
+        """Read a queue. This does not check whether the queue fits into the tree of all queues."""
         recipe: QueueRecipe = _validated(QueueRecipe, parsed(definition))
         return recipe
 
@@ -140,7 +140,10 @@ def images_of(algorithm: Algorithm) -> frozenset[str]:
 
 
 def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
-    """Raise InvalidField unless all images are known: operators decide which images a project may run."""
+    """Raise InvalidField unless `known` has all images of the algorithm.
+
+    Operators decide which images a project may run.
+    """
     for backend, recipe in algorithm.recipes.items():
         image = getattr(recipe, "image", "")
         if image and image not in known:
@@ -200,7 +203,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a table. For other values, yield nothing, since the model refuses them."""
+    """Yield the items of a table. For other values, yield nothing: validation refuses them later."""
     if isinstance(table, Mapping):
         yield from table.items()
 

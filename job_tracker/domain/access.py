@@ -1,4 +1,4 @@
-"""Tokens and projects: the records that decide the roles of callers."""
+"""Tokens and projects, which decide the roles of callers."""
 
 import re
 from collections.abc import Mapping

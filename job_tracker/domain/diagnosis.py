@@ -1,4 +1,4 @@
-"""Explanations of failures: a category for programs, and sentences for people."""
+"""Explanations of failures: a category that software can match on, and sentences for people."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -50,7 +50,7 @@ class Category(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """An explained failure. Its values are a stable contract with clients.
+    """An explained failure. Clients rely on the meaning of its fields, which must not change.
 
     `summary` says what happened, and `resolution` what to do. `detail` is the evidence, such as the last
     lines of the log. `cause` is the line of the evidence that names the cause, such as an exception with its

@@ -9,7 +9,7 @@ class EvictionReason(StrEnum):
     """The reason why the engine ends a rank. The values are stable."""
 
     DRAINED = "drained"
-    """Evicted through the cluster's API, as by a drain, an autoscaler, or the notice of a spot machine."""
+    """Evicted through the cluster's API, for example by a drain, or before a spot machine is taken away."""
     DELETED = "deleted"
     """Deleted, with a grace period, by a person or a program; before Kubernetes 1.26, perhaps by a drain."""
     OUTRANKED = "outranked"
@@ -17,7 +17,7 @@ class EvictionReason(StrEnum):
     TAINTED = "tainted"
     """The rank's node has a new taint, which the rank does not tolerate."""
     CLUSTER_QUEUE = "cluster_queue"
-    """The cluster's own queue had let the attempt start, and has withdrawn this admission."""
+    """The cluster's own queue had let the attempt start, and has withdrawn this permission."""
     SHUT_DOWN = "shut_down"
     """The rank's node is shut down in an orderly way."""
 

@@ -57,12 +57,12 @@ class GroupRef:
     home: str = field(default="", compare=False)
     """The home of the group's job; see naming.home.
 
-    Empty if unknown, since engines do not report it. If only the store is known, see naming.home_in_store.
+    Empty if unknown: engines do not report it. If only the store is known, see naming.home_in_store.
     """
 
     @property
     def job_folder(self) -> str:
-        """Return the relative path of the job's folders."""
+        """Return the job's path, relative to the root folders of models, checkpoints and logs alike."""
         return naming.job_folder(self.home, self.job_id)
 
 

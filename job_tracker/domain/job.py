@@ -55,7 +55,7 @@ class Job:
     ending: Ending | None = None
     progress: Progress | None = None
     program: str = ""
-    """The program of the last attempt: an image, with its digest if known, or a command."""
+    """The image, with its digest if known, or the command of the last attempt's master. Empty: unknown."""
     due_at: datetime | None = None
     """The time at which the job leaves its state unless another event comes first: a deadline, or the end of
     a back-off."""
@@ -238,11 +238,11 @@ class Job:
         return replace(moved, started_at=at)
 
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
-        """Return the job with the observed state of its ranks, and their program if known.
+        """Return the job with the observed state of its ranks, and with `program` unless it is empty.
 
         Observations of a group of another size are ignored. If the end of a rank was observed before, a later
-        STOPPED does not replace it. A rank that was removed looks STOPPED if the service was killed while it
-        stopped the group.
+        STOPPED does not replace it: if the service is killed while it stops a group, ranks that it has
+        already removed look STOPPED, even if they ended earlier.
         """
         if len(ranks) != self.instances:
             return self
@@ -387,7 +387,7 @@ class Job:
         )
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
-        """Return the job after its end, or the end of its attempt. Call this when its group is gone.
+        """Return the job after its end, or after the end of its attempt. Call this when the group is gone.
 
         Ranks whose end was not observed become STOPPED.
         """

@@ -24,7 +24,8 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources that all jobs of this service together may use once all pods of others have ended.
+    """The resources that all jobs of this service together may use once the pods that do not belong to the
+    service have ended.
 
     Pods that never end, such as daemons, keep their resources.
     """

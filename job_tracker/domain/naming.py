@@ -75,7 +75,9 @@ def store_of(home: str) -> str:
 
 
 def job_folder(home: str, job_id: int) -> str:
-    """Return the relative path of a job's folders: default/1a2b3c4d-7, or 7 without a home.
+    """Return a job's path below the root folders of models, checkpoints and logs alike.
+
+    For example, job 7 has the path default/1a2b3c4d-7, or 7 if its home is empty.
 
     Every store begins at job 1, so the store's id keeps the folders of different stores apart.
     """

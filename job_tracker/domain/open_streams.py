@@ -57,8 +57,8 @@ class OpenStreams:
     ) -> AsyncGenerator[T, None]:
         """Yield the items of the stream that `begin` returns, and close the stream.
 
-        Raises LimitExceeded, the errors of `begin` and of the stream, and the error with which `recheck` ends
-        the stream.
+        Raises LimitExceeded if too many streams are open, the errors of `begin` and of the stream, and the
+        error with which `recheck` ends the stream.
         """
         use, items = await begin()
         stream, who = _OpenStream(use), use.caller.key

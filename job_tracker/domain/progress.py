@@ -46,7 +46,7 @@ class Saves:
     some: tuple[tuple[int, float], ...] = ()
     """The step and the Unix time of each kept checkpoint.
 
-    If there are more than MOST_SAVES, only every second, fourth, … checkpoint is kept.
+    If there are more than MOST_SAVES, only every second one is kept, later only every fourth, and so on.
     """
 
     def after(self, saved: Saved) -> "Saves":
@@ -57,7 +57,7 @@ class Saves:
         return Saves(count, some if count % every else (*some, (saved.step, saved.at.timestamp())))
 
     def few(self) -> "Saves":
-        """Return these checkpoints for the history: with the same count, but fewer kept checkpoints."""
+        """Return a smaller copy for the history: the same `count`, and at most 8 of those in `some`."""
         some = self.some
         while len(some) > _FEW_SAVES:
             some = some[1::2]
@@ -76,7 +76,7 @@ def _every(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training that the master last reported. Metrics map names to numbers, NaN included."""
+    """The progress of training by its reports so far. Metrics map names to numbers, NaN included."""
 
     __pydantic_config__: ClassVar = _NAN_AS_TEXT
 
@@ -93,7 +93,7 @@ class Progress:
     measured_step: int = 0
     """The step at the time `measured_at`."""
     ranks: tuple[RankPace, ...] = ()
-    """The pace of each process that reports by calls. It is a few seconds old."""
+    """The pace of each process that reports by calls. It may be some seconds old; in large groups, older."""
     nonfinite: tuple[Nonfinite, ...] = ()
     """For each metric that was NaN or infinite, the first such value, in the order of the reports.
 
@@ -107,7 +107,7 @@ class Progress:
 
     @property
     def has_all_steps(self) -> bool:
-        """Return whether all steps that were announced are done."""
+        """Return whether training has done all its steps; False if their number is unknown."""
         return 0 < self.total_steps <= self.step
 
     @property

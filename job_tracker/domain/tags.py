@@ -27,14 +27,14 @@ class Annotation:
     note: str | None = None
 
     def applied_to(self, tags: tuple[str, ...], note: str) -> tuple[tuple[str, ...], str]:
-        """Return the tags and the note after the change. Raises InvalidField."""
+        """Return the tags and the note after the change. Raises InvalidField if they are not allowed."""
         added = checked_tags("add_tags", self.add_tags)
         left = tuple(sorted({*tags, *added} - {*self.remove_tags}))
         return checked_count("add_tags", left), note if self.note is None else checked_note(self.note)
 
 
 def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the tags sorted and without repetitions. Raises InvalidField for `field`."""
+    """Return the tags, sorted, each once. Raises InvalidField for `field` if a tag is not allowed."""
     for tag in (given := list(tags)):
         if not _TAG.fullmatch(tag):
             raise InvalidField(
@@ -53,7 +53,7 @@ def checked_count(field: str, tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def checked_note(note: str) -> str:
-    """Return the note without surrounding white space. Raises InvalidField."""
+    """Return the note without surrounding white space. Raises InvalidField if it is not allowed."""
     if len(note) > MAX_NOTE:
         raise InvalidField("note", f"has {len(note)} characters; at most {MAX_NOTE} are allowed")
     note = note.strip()

@@ -6,7 +6,7 @@ from datetime import datetime
 from job_tracker.domain.progress import Progress
 
 MAX_SERIES = 256
-"""The largest number of metrics of one job. Further names are ignored."""
+"""The largest number of metrics of one job. Values of further metrics are ignored."""
 MAX_POINTS = 1024
 """The largest number of points of one series.
 

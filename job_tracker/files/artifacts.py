@@ -65,7 +65,8 @@ class ModelFiles:
     async def read(self, job: Job, name: str) -> AsyncGenerator[bytes, None]:
         """Yield the content of a file of the model, in pieces.
 
-        Raises InvalidField, UnknownReference and StorageUnavailable.
+        Raises InvalidField if the name is not safe, UnknownReference if there is no such file, and
+        StorageUnavailable.
         """
         if not _is_fetchable(name):
             raise InvalidField(

@@ -1,6 +1,6 @@
 """Files of jobs in storage: models, and logs of ended groups. Jobs can write to the same storage.
 
-Local files are opened as untrusted (untrusted.py). An object store has no links or pipes.
+Local files are opened as untrusted (untrusted.py). Object stores need no such care: they have no links.
 Every call may block: make it in a thread (remote.py).
 """
 
@@ -64,8 +64,9 @@ class JobFiles(Protocol):
 def job_files(folder: str, *, within: str = "") -> JobFiles:
     """Return access to the files below `folder`, an fsspec URI.
 
-    `within` is the URI of a folder above `folder`. Links and other unexpected files are refused below it, but
-    not on the path to it, which only operators can change.
+    `within` is the URI of a folder above `folder`; if it is empty, `folder` takes its place. Below `within`,
+    links and other unexpected files are refused. The path of `within` itself may have links, since only
+    operators can change it.
     """
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):

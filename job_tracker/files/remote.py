@@ -15,7 +15,7 @@ T = TypeVar("T")
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     """Run `work` in a new thread. Return the future of its result.
 
-    Errors of `work` become StorageUnavailable, unless they are a TrackerError.
+    An error of `work` becomes StorageUnavailable, unless it is a TrackerError.
 
     The thread is a daemon. An executor is not used, since Python would wait at exit for the executor's
     threads, which may hang.

@@ -31,7 +31,7 @@ class StorageHealth:
 
 
 async def storage_health(root: str) -> StorageHealth:
-    """Return the state of a storage. An unavailable or hanging storage raises no error."""
+    """Return the state of a storage. If it does not answer, no error is raised: `problem` says so."""
     began = time.monotonic()
 
     def look() -> StorageHealth:

@@ -35,8 +35,8 @@ class Suspicious(OSError):
 class Place:
     """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Unless a method says otherwise, it raises OSError: FileNotFoundError if the place does not exist, and
-    Suspicious if the place, or a folder above it, is of an unexpected kind.
+    Unless its description says otherwise, a method raises OSError: FileNotFoundError if the place does not
+    exist, and Suspicious if the place, or a folder above it, is of an unexpected kind.
     """
 
     root: Path
@@ -191,8 +191,8 @@ class Place:
     def move_to(self, target: "Place", *, replace: bool = True) -> None:
         """Rename the file or folder to `target` durably.
 
-        If `replace` is false, the file keeps its old name, too. Then folders are not allowed, and
-        FileExistsError is raised if the target exists.
+        If `replace` is false, the file keeps its old name, and `target` becomes a second name. This is not
+        possible for folders, and FileExistsError is raised if the target exists.
         """
         with self._parent() as source, target._parent() as goal:
             if replace:
@@ -207,14 +207,15 @@ class Place:
             _open_to_owner(self.name, folder)
 
     def unlink(self) -> None:
-        """Remove the file, or the link itself, if it exists."""
+        """Remove the file, if it exists. If it is a link, the link itself is removed."""
         with suppress(FileNotFoundError), self._parent() as folder:
             os.unlink(self.name, dir_fd=folder)
 
     def remove(self) -> None:
         """Remove the folder with its content, or the file, if it exists.
 
-        Three descriptors suffice for any depth, since deeper folders are moved up first.
+        Three descriptors suffice for any depth, since folders below the first level are moved into the top
+        folder before they are emptied.
         """
         try:
             with suppress(PermissionError):  # another user owns it
@@ -271,7 +272,7 @@ def _open(name: str, flags: int, folder: int) -> int:
 
 
 def _open_to_owner(name: str, folder: int) -> None:
-    """Give the owner all rights to a folder in an open folder."""
+    """Give the owner all rights to the folder `name`. `folder` is the descriptor of the folder above it."""
     # O_PATH needs no rights to the folder itself. chmod on the name would follow links.
     descriptor = _open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, folder)
     try:
@@ -296,8 +297,8 @@ def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
 def _empty(top: int) -> None:
     """Remove the content of an open folder.
 
-    If an entry cannot be removed, the other entries of the same batch (_AT_ONCE) are still removed. Then the
-    first OSError is raised.
+    If an entry cannot be removed, the other entries of the same batch (_AT_ONCE entries) are still removed.
+    Then the first OSError is raised.
     """
 
     def take(folder: int, name: str, is_folder: bool) -> None:
@@ -322,7 +323,8 @@ def _empty(top: int) -> None:
 def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
     """Call `take` with every entry of an open folder until the folder is empty.
 
-    Raises the first OSError of a batch of entries, after the batch.
+    Entries are read in batches. After a batch with errors, the first OSError of the batch is raised. An entry
+    that no longer exists is no error.
     """
     while inside := _some(folder):
         failure: OSError | None = None
@@ -338,6 +340,6 @@ def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
 
 
 def _some(folder: int) -> list[tuple[str, bool]]:
-    """Return the first entries of an open folder, and whether each is a folder."""
+    """Return the first _AT_ONCE entries of an open folder: the name, and whether the entry is a folder."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _AT_ONCE)]

@@ -11,10 +11,10 @@ _LAUNCHER = "torchrun"
 class PyTorch:
     """Process groups that meet at the master.
 
-    WORLD_SIZE and RANK count processes: `torch.distributed.init_process_group` reads them (pytorch.org,
-    "Environment variable initialization"). The variables PET_* count nodes: they are the defaults of
-    torchrun's arguments. In an elastic group, or with several processes in an instance, torchrun starts the
-    processes and sets WORLD_SIZE and RANK for each.
+    WORLD_SIZE and RANK, which `torch.distributed.init_process_group` reads, count processes (pytorch.org,
+    "Environment variable initialization"). The variables PET_* are the defaults of torchrun's arguments,
+    whose nodes are our instances. In an elastic group, or with several processes in an instance, torchrun
+    starts the processes and sets WORLD_SIZE and RANK for each.
     """
 
     traits = Traits(starts_processes=True, is_elastic=True)

@@ -23,10 +23,10 @@ _SERVICE_PREFIXES = (
     "PRTE_",
 )
 
-# Names that change how a process is loaded or found, what it trusts, or where its tools read and write. The
-# list cannot be complete. A request for an algorithm can set only declared parameters as variables, so there
-# the list keeps operators from declaring such a parameter by mistake. A request with an uploaded program can
-# set any variable that is not in the list. A prefix stands for a family of names.
+# Names that change how programs and libraries are found and loaded, what they trust, or where they read and
+# write. The list cannot be complete. A request for an algorithm can set only the algorithm's parameters, so
+# the list only keeps such a name from being declared as a parameter by mistake. A request with an uploaded
+# program can set any variable that is not in the list. A prefix stands for a family of names.
 _RESERVED_NAMES = _SERVICE_NAMES.union(
     (
         # shells, and programs that other programs start
@@ -72,7 +72,7 @@ _RESERVED_PREFIXES = (
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether this name is reserved: requests must not set it, even if it is a declared parameter."""
+    """Return whether this name is reserved: no request may set it, and no parameter may have this name."""
     return name in _RESERVED_NAMES or name.startswith(_RESERVED_PREFIXES)
 
 

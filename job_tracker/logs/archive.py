@@ -104,8 +104,8 @@ class LogArchive:
     async def tidy(self, group: GroupRef) -> None:
         """Remove unfinished uploads of a group whose logs are all stored.
 
-        If another service is uploading one of these logs again at this moment, that upload fails. The other
-        service then finds the stored log.
+        If another replica is uploading one of these logs again at this moment, that upload fails. On its next
+        try, the other replica finds that the log is stored.
         """
         folder = f"{group.job_folder}/{group.attempt}"
 
@@ -176,8 +176,8 @@ class LogArchive:
 class _Upload:
     """A compressed file, written under a temporary name and then moved into place. All calls may block.
 
-    Only `abandon` may be called before the previous call has returned, since the previous call may hang in
-    its thread.
+    A call may hang in its thread. So `abandon`, but no other method, may be called before the previous call
+    has returned.
     """
 
     def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:

@@ -18,8 +18,9 @@ async def merged(
     """Yield pieces of all logs, each with its rank, ordered by the times of their records.
 
     One piece of each log is held in memory. A record waits until the next record of every other log is known.
-    With a `window`, a record waits only until it is `window` seconds old and the other logs have been silent
-    for the same time. Records that arrive later are out of order. Errors of the logs are passed on.
+    With a `window`, a record waits only until it is `window` seconds old and the logs whose next record is
+    not known have been silent for `window` seconds. If one of them then yields an earlier record, this record
+    is out of order. Errors of the logs are passed on.
     """
     heads = _Heads(logs, window)
     try:
@@ -76,8 +77,8 @@ class _Heads:
     def take(self) -> tuple[int, bytes]:
         """Return the rank whose log has the earliest records, and these records.
 
-        The records end at the time of the first record of any other log. With a window, records that are
-        younger than the window stay as long as the next record of another log is not known.
+        Records that are later than the next record of another log stay. With a window, records that are
+        younger than the window stay, too, as long as the next record of some log is not known.
         """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
@@ -129,9 +130,9 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Return how many of the records, at least one, are not later than `until`. None: all records.
+    """Return how many of the first records are not later than `until`: at least one, and all if it is None.
 
-    The parts of one line stay together.
+    The parts of one line stay together, so later parts of a line count, too.
     """
     if until is None:
         return len(records)

@@ -38,7 +38,7 @@ class OpenLogs:
 
     @contextmanager
     def one(self, caller: Caller, job_id: int) -> Iterator[None]:
-        """Within this context, count one more log of the job as open. Raises LimitExceeded."""
+        """Within this context, count one more log as open. Raises LimitExceeded if a limit is reached."""
         limits: dict[Hashable, tuple[int, str]] = {
             caller.key: (self._bounds.for_caller, f"from {caller.key or 'here'}"),
             job_id: (self._bounds.of_job, f"of job {job_id}"),

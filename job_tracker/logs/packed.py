@@ -30,7 +30,7 @@ _MOST_ENTRIES: Final = 1400
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The offset of a block, the number of lines before it, and the time of its first record."""
+    """The offset of a block in the file, the number of lines before it, and the time of its first record."""
 
     offset: int
     lines: int
@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The blocks of a log (in a long log, only every second, fourth, … block), and its number of lines."""
+    """The blocks of a log (of a long log, only every 2nd, or every 4th, …), and its number of lines."""
 
     blocks: tuple[Block, ...]
     lines: int

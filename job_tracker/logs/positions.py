@@ -25,7 +25,7 @@ class Position:
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":
-        """Return the position after a record of the rank with this time."""
+        """Return the position after the rank's record with this time was read."""
         return replace(self, read={**self.read, rank: time})
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> "Position":
-        """Parse the text of a position (see __str__). Raises InvalidField."""
+        """Parse the text of a position (see __str__). Raises InvalidField if the text is malformed."""
         attempt, *times = text.split(" ")
         pairs = [time.partition("=") for time in times]
         if not (

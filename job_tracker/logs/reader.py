@@ -138,7 +138,7 @@ class LogReader:
     async def _log(
         self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank; with `follow`, also what it prints after restarts within the attempt."""
+        """Yield a rank's log; with `follow`, also what the rank prints after restarts within the attempt."""
         while True:
             async with aclosing(self._log_of_start(wanted, job, after, tail_lines)) as pieces:
                 async for piece in pieces:
@@ -151,7 +151,7 @@ class LogReader:
     async def _log_of_start(
         self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank; with `follow`, until the rank ends, even if it is restarted afterwards."""
+        """Yield the log of a rank; with `follow`, continue until the rank ends, but not after a restart."""
         caller, attempt, rank, follow = wanted
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)
@@ -244,7 +244,7 @@ def _starts(job: Job, rank: int) -> int:
 
 
 def _start(job: Job, wanted: LogRequest) -> Position:
-    """Return the position at which reading begins. Raises InvalidField."""
+    """Return the position at which reading begins. Raises InvalidField if `wanted` does not fit the job."""
     latest = max(job.attempt, 1)
     if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
         raise InvalidField(

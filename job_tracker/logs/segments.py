@@ -110,7 +110,7 @@ def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
 def end(folder: Place) -> int:
     """Return the length of the whole log in bytes, including removed segments; 0 if there is no log.
 
-    Raises LogsNotFound if the log is removed at this moment, and OSError.
+    Raises LogsNotFound if the log is removed meanwhile, and OSError if it cannot be read.
     """
     try:
         log = _Folder(folder)
@@ -248,7 +248,7 @@ class _Folder:
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
-        """Open the file of a segment and close the previous file.
+        """Open the file of a segment at `offset`, and close the file that was open before.
 
         Return None if there is no such file, if it is not a regular file, or if it is not readable.
         """

@@ -42,7 +42,7 @@ class Spool(Protocol):
 class FolderSpool:
     """A spool for backends whose logs disappear with the instance. Before that, they are copied here.
 
-    Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
+    Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out <store>. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
     """
 
@@ -52,7 +52,7 @@ class FolderSpool:
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """Returns whether a group still runs. If so, its logs are not stored yet.
+        """Returns whether a group still runs. If so, its logs are not moved to storage yet.
 
         The backend sets this function.
         """
@@ -109,8 +109,8 @@ class FolderSpool:
         """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
         With `tail_lines`, earlier starts are left out. If `live` raises one of `gone`, the rank was stopped,
-        and the `current` start is read from the spool. If the spool lacks it, raises LogsNotFound for the
-        first start (0), and yields nothing more for later starts.
+        and the `current` start is read from the spool. If the spool does not have this start either, nothing
+        more is yielded; but if `current` is 0, LogsNotFound is raised.
         """
         try:
             if current and tail_lines is None:
@@ -153,10 +153,10 @@ class FolderSpool:
     ) -> bool:
         """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
 
-        Return False if an error of the engine ended the log early, and True otherwise, even after an error of
-        this machine's disk, which is only logged. Records that were read before an error or a cancellation
-        are kept. After an error in `again_after`, the log is read again, at most twice, since it will be lost
-        with its pod or container.
+        Return whether the engine yielded the whole log: False if an error of the engine ended it early. An
+        error of this machine's disk is only logged. Records that were read before an error or a cancellation
+        are kept. After an error of a type in `again_after`, the log is read again, at most twice: once its
+        pod or container is removed, it is lost.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())
@@ -168,7 +168,7 @@ class FolderSpool:
         return failure is None
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool. All logs of a group are removed at once, since a partial log would look complete."""
+        """See Spool. The logs are first moved away as one folder: a half-deleted log would look complete."""
         old = self._old_folder(group)
         folder = self._folder(group) if group.home or not old.exists() else old
         await asyncio.to_thread(self._remove, folder)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _TAIL_LINES = 200  # the first turn begins at most this many lines before the end of a log
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
-"""The number of logs that are followed at the same time.
+"""The largest number of logs that are followed at the same time.
 
 On a cluster, each log takes one of the connections for logs.
 """
@@ -94,7 +94,7 @@ class LogFollower:
             if follower.is_reading:
                 await asyncio.wait([task], timeout=_DRAIN_SECONDS)
             await end(task)
-            # A live log may end early while its group is stopped. The stopped group has the whole log.
+            # A live log may end early while its group is stopped. After the stop, the whole log can be read.
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await self._read_to_the_end(follower)

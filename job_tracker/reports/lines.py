@@ -33,7 +33,7 @@ def is_report(line: str) -> bool:
 
 
 def parse(line: str, at: datetime, step: int) -> Report | None:
-    """Return the report in a line that was printed at `at`; None if it is not a report.
+    """Return the report in a line that was printed at `at`; None if there is none, or it is malformed.
 
     `step` is the last known step, for metrics in a line without a step.
     """

@@ -47,7 +47,7 @@ class RankReport:
     moved_ago: float = 0.0
     """The seconds since the process last made a step, changed its activity or reported something."""
     still_for: float | None = None
-    """The seconds for which the main thread has been at the same place; None if this is not watched."""
+    """The seconds for which the main thread has been at the same place in the code; None: unknown."""
 
 
 class _Sent(Protocol):
@@ -73,7 +73,7 @@ def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> 
     """Return the report in a message. In place of values that are not allowed, it has None, 0 or TRAINING.
 
     `process` is not checked here, since its bound depends on the attempt. `has_step` and `has_still_for` say
-    whether the message has these two fields.
+    whether the message has the fields `step` and `still_for`.
     """
     try:
         activity = Activity(sent.phase or Activity.TRAINING)
@@ -113,7 +113,7 @@ class Signs:
     moved: float
     """The time when the step or the activity of the process last changed."""
     active: float
-    """The time when the main thread was last seen to have moved to another place."""
+    """The time when the main thread was last seen to move to another place in the code."""
     stacks: str = ""
     """The stacks of the process, sent after the service asked for them."""
     collectives: tuple[Collective, ...] = ()
@@ -161,7 +161,7 @@ class Watched:
     """The job's deadline for progress, in seconds."""
     signs: dict[int, Signs] = field(default_factory=dict)
     expected: Mapping[int, int | None] = field(default_factory=dict)
-    """The steps of the processes that had reported to an earlier leader."""
+    """The last known step of each process that had reported to an earlier leader."""
     over: Collection[int] = ()
     """The processes that had made all their steps, as an earlier leader has recorded."""
     lost: set[int] = field(default_factory=set)
@@ -180,16 +180,16 @@ class Watched:
     has_all_steps: bool = False
     """Whether the attempt has reported all steps that it has announced."""
     due: float = 0.0
-    """The latest time at which an expected report is due, including an allowed delay. 0: there was no report
-    yet."""
+    """The time by which all expected reports should have come, even if some are a little late. 0: there was
+    no report yet."""
     asked: float | None = None
     """The time when the processes were asked for their stacks. None: they are not asked."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
-    """The start of the standstill; set when the processes are asked for their stacks because of it."""
+    """The time at which the standstill began. It is set when the processes are asked for their stacks."""
     stalls_at: float = math.inf
-    """The time at which the attempt counts as stalled if no process moves until then.
+    """The time from which the attempt may count as stalled, if no process moves until then.
 
     `watching.py` sets it.
     """
@@ -241,8 +241,8 @@ class Orders:
 class RankBoard:
     """The positions of the processes of all running attempts.
 
-    Only the leader watches. The board is empty after each restart, and is filled by the next reports. Its
-    size is bounded by the number of processes of the running jobs.
+    Only the leader watches. The board is empty when a replica begins to lead, and is filled by the next
+    reports. Its size is bounded by the number of processes of the running jobs.
     """
 
     def __init__(
@@ -286,16 +286,19 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a restarted rank: it starts again while the other ranks wait for it."""
+        """Forget the reports of a restarted rank, and give the attempt the full allowed time again.
+
+        The other ranks wait while this rank starts again.
+        """
         watched.moved = self.clock()
         for process in _processes_of(watched, rank):
             watched.anew.add(process)
             watched.signs.pop(process, None)
 
     def _leave_out(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a lost rank.
+        """Forget the processes of a lost rank, and give the attempt the full allowed time again.
 
-        The other ranks may need some time until they continue without it.
+        The other ranks may need some time until they continue without the lost rank.
         """
         gone = set(_processes_of(watched, rank)) - watched.lost
         if not gone:

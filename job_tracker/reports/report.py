@@ -120,7 +120,7 @@ def advanced(
 
     The report replaces only the values that it contains. `at` is the time when the report arrived. A report
     from a line of the log has a time of its own (`Report.at`), which is used instead: the service may read
-    many lines at once. `forbids` returns whether an attempt fails if the metric with this name is not finite.
+    many lines at once. `forbids` returns whether an attempt fails if a metric of this name is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)

@@ -68,7 +68,7 @@ class ReportTokens:
 
 
 def token_with(key: ReportKey, job_id: int, attempt: int) -> str:
-    """Return the report token of an attempt with this key."""
+    """Return the report token of an attempt, made with this key."""
     claim = f"{job_id}.{attempt}"
     named = claim if key.id == FIRST_KEY else f"{claim}.{key.id}"
     return f"{named}.{_mac(key.secret, 'report', claim)}"

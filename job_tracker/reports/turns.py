@@ -1,4 +1,4 @@
-"""A limited number of places that callers share in turns. A caller keeps its place while no other waits."""
+"""A limited number of places that tasks share in turns. A task keeps its place while no other task waits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """A bounded number of places, given in the order of the requests.
+    """A bounded number of places. Tasks get them in the order in which they ask (`one`).
 
-    For each request that has to wait, the longest turn ends, but not before it has lasted `seconds`.
+    For each task that has to wait, the longest turn is ended, but not before it has lasted `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:

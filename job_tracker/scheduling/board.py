@@ -49,7 +49,7 @@ class Board:
     ) -> None:
         """`pool` returns the flavors and queues.
 
-        After `half_life` seconds, the past usage of queues counts half.
+        After `half_life` seconds, past usage of queues counts only half as much.
         """
         self._pool = pool
         self._half_life = half_life
@@ -94,7 +94,7 @@ class Board:
         """Bring the usage of queues up to the time `now`.
 
         If a queue has no running gangs, its usage only decays. Such usage is updated once in a half-life, so
-        that the notes of idle queues seldom change.
+        that it is seldom written to the store.
         """
         held = self.running.held()
         for queue, usage in list(self.usage.items()):
@@ -147,9 +147,9 @@ class Board:
             self.remove(job.id, now)
 
     def follow_gate(self, job: Job) -> bool:
-        """Note whether a job waits in the cluster's own queue, or was not launched yet.
+        """Note whether a job is gated: it waits in the cluster's own queue, or was not launched yet.
 
-        Return whether this was so at the previous call for the job, but is no longer so.
+        Return whether the job was gated at the previous call, and is not gated any longer.
         """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated
@@ -228,8 +228,8 @@ class Board:
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
         """Return the declared queues, and removed queues that still have jobs.
 
-        The result is the same object until something changes, so that the planner can reuse what it derived
-        from these queues.
+        The result is the same object until these queues change, so that the planner can reuse what it derived
+        from them.
         """
         covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
@@ -297,7 +297,7 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at the time `now`: the decayed past usage, and the use at `rates` since then."""
+    """Return the usage at the time `now`: the decayed `usage`, plus the use at `rates` since `usage.at`."""
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

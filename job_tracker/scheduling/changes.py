@@ -120,7 +120,7 @@ class Without:
     def text(self) -> str:
         return "Wait until other jobs end."
 
-    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # the protocol's signature
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # `gang` is in the protocol
         running = {job_id: run for job_id, run in snapshot.running.items() if job_id not in self.job_ids}
         stakes = {job_id: each for job_id, each in snapshot.stakes.items() if job_id not in self.job_ids}
         return replace(snapshot, running=running, stakes=stakes)
@@ -265,8 +265,9 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All added machines are assumed to be in the same place of each kind. But if the instances are to be
-        # apart, each machine has its own place of this kind, and of each smaller kind.
+        # All added machines are assumed to be in the same place of each kind. But if the instances are to run
+        # in different places of the kind `apart`, each machine has its own place of this kind, and of each
+        # smaller kind.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place

@@ -93,7 +93,7 @@ class RunTimes:
         yield from tuple(self._times)
 
     def text(self, key: str) -> str:
-        """Return the run times of a key as JSON, for `restore`. Raises KeyError."""
+        """Return the run times of a key as JSON, for `restore`. Raises KeyError if the key has none."""
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:

@@ -11,7 +11,7 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The number of ended jobs from which a new leader learns run times: those that were submitted last."""
+"""The largest number of ended jobs from which `read` learns run times: those that were submitted last."""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3

@@ -21,7 +21,7 @@ _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it s
 
 @dataclass(frozen=True)
 class Situation:
-    """A snapshot with its plan at one time, and the learned waits."""
+    """A snapshot at one time, the plan for it, and the learned rule for waits."""
 
     snapshot: Snapshot
     plan: Plan
@@ -162,7 +162,8 @@ def explain(
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
     """Yield the running jobs that hold resources which the gang needs.
 
-    Depending on the reason why the gang waits, these are jobs of related queues, or of all queues.
+    Depending on `reason`, these are jobs of all queues, or only of the gang's queue and of queues that share
+    a parent with it.
     """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}

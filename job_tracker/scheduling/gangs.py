@@ -56,7 +56,7 @@ def where_of(instance: InstanceOptions) -> Where:
 
 
 def units(resource: str, quantity: str) -> int:
-    """Return a quantity in the units of the model: thousandths of `cpu`, bytes, or whole devices.
+    """Return a quantity in the units of the planner: thousandths of `cpu`, bytes, or whole devices.
 
     A part of a unit counts as a whole unit. Raises ValueError if the text is not a quantity.
     """
@@ -65,17 +65,17 @@ def units(resource: str, quantity: str) -> int:
 
 
 def is_device(resource: str) -> bool:
-    """Return whether a resource is a kind of devices, such as nvidia.com/gpu: most machines have none."""
+    """Return whether a resource is a kind of device, such as nvidia.com/gpu, that most machines lack."""
     return "/" in resource
 
 
 def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
-    """Return quantities by resource in the units of the model."""
+    """Return quantities by resource in the units of the planner."""
     return {resource: units(resource, quantity) for resource, quantity in quantities.items()}
 
 
 def quantity_of(resource: str, number: int) -> str:
-    """Return a number in the units of the planner's model as a quantity. This is the inverse of `units`.
+    """Return a number in the units of the planner as a quantity. This is the inverse of `units`.
 
     For example, 1500 thousandths of `cpu` are "1500m".
     """

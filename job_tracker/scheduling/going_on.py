@@ -74,8 +74,8 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that a gang which is being stopped leaves to others, and the number of gangs
-        that leave.
+        """Return the resources that a gang which is being stopped leaves to others, and by how much its stop
+        lowers the number of running gangs.
 
         The number is 0 if the gang continues in another size; otherwise 1.
         """

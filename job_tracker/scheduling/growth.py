@@ -28,8 +28,9 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the largest number of trainers with which a gang can start, and the slot for it.
 
-        `slot` has room for the smallest number of trainers. `promised` yields the promised uses of other
-        gangs on the flavor, each with its queue.
+        `slot` has room for the smallest number of trainers. `goes_on` is the new size of a stopped gang that
+        continues at once. `promised` yields the promised uses of other gangs on the flavor, each with its
+        queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:

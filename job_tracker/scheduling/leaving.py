@@ -15,7 +15,7 @@ _PATIENCE: Final = 3600.0
 After that, it may never end.
 """
 _SECONDS: Final = 1.0
-"""The seconds for which a gang that is being stopped is planned to hold its resources."""
+"""The seconds from now for which a gang that is being stopped is planned to hold its resources."""
 
 
 class Stakes(Mapping[int, Stake]):
@@ -34,7 +34,7 @@ class Stakes(Mapping[int, Stake]):
             self[job_id] = stake
 
     def without(self, job_ids: Collection[int]) -> "Stakes":
-        """Return the stakes of all jobs except `job_ids`. The result is valid until the next change."""
+        """Return the stakes of all jobs except `job_ids`. The result is valid until a stake changes."""
         others = Stakes()
         others._stakes, others._hidden = self._stakes, {*self._hidden, *job_ids}
         others.leaving = {job_id: each for job_id, each in self.leaving.items() if job_id not in job_ids}

@@ -8,8 +8,8 @@ from job_tracker.scheduling.model import Expected, Running
 def planned_length(expected: Expected | None) -> float:
     """Return the seconds for which a gang is planned to hold its resources. Infinite: unknown.
 
-    The planned length is the high estimate, so that most promises are kept. If a job ends earlier than
-    planned, other jobs can only start earlier.
+    The planned length is the high estimate, so that most promises are kept: a job that ends earlier than
+    planned seldom delays others.
     """
     if expected is None:
         return math.inf

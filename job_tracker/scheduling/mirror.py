@@ -1,6 +1,6 @@
 """A copy of the queue in a replica's memory, from which the replica answers questions.
 
-The leader has such a copy, too: the board of its tracker does not answer questions.
+The leader has such a copy, too, since the board of its tracker does not answer questions.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_QUEUED: Final = 20_000
-"""The largest number of waiting jobs that are copied, in the order of their ids. Jobs behind these have no
-estimate of their own."""
+"""The largest number of waiting jobs that are copied: those with the smallest ids. The others have no
+estimate."""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""The largest age of an answer, as a multiple of the time that a copy of the queue takes.
+"""The largest age of the copy when a question is answered, as a multiple of the time that its update took.
 
-An answer may always be `_FRESH_SECONDS` old.
+The copy may always be `_FRESH_SECONDS` old.
 """
 _SHOWN_SECONDS: Final = 5.0
 """If the outlooks in statuses are older than this number of seconds, they are computed again."""
@@ -101,7 +101,7 @@ class Mirror:
         clock: Callable[[], datetime] = utc_now,
         pool: Callable[[], Pool] | None = None,
     ) -> None:
-        """`tree` returns the declared queues, and `pool` the present flavors.
+        """`tree` returns the declared queues and flavors, and `pool` the queues with the present flavors.
 
         Without `pool`, the declared flavors are used.
         """
@@ -290,7 +290,7 @@ class Mirror:
 
 
 def _as_noted(plan: Plan, snapshot: Snapshot, notes: Notes) -> Plan:
-    """Return the plan with the leader's reservations, since the leader decides."""
+    """Return the plan with the leader's reservations in place of its own decisions about the same jobs."""
     waiting = {
         job_id: each for job_id, each in notes.reserved.items() if snapshot.waiting.get(job_id) is not None
     }

@@ -60,7 +60,7 @@ class Flavor:
     is_known: bool = True
     """False: the flavor's machines have not been read yet.
 
-    No job starts on the flavor, and no job that may run on it is refused because of its size.
+    Until then, no job starts on the flavor, and no job that may run on it is refused because of its size.
     """
 
 
@@ -79,12 +79,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """The conditions under which jobs of a queue stop other jobs, and are stopped for other jobs."""
+    """The conditions under which jobs of a queue stop other jobs, are stopped for them, or are resized."""
 
     by_priority: bool = False
     """Whether the queue's waiting jobs stop its running jobs of lower priorities."""
     reclaim: bool = True
-    """Whether waiting jobs that fit in the queue's quota stop jobs of queues that exceed their own quotas."""
+    """Whether the queue's waiting jobs, if they fit in its quota, stop jobs of queues that exceed theirs."""
     min_runtime: float = 0.0
     """The seconds for which the queue's attempts run before they may be stopped for other jobs."""
     max_preemptions: int = 10
@@ -95,8 +95,10 @@ class PreemptionRules:
     None: no job is protected by its priority.
     """
     resize_period: float = 600.0
-    """The seconds that an attempt of an elastic job runs before the job may change its size. 0: the job
-    never changes its size."""
+    """The seconds that an attempt of an elastic job runs before the job may change its size. 0: never.
+
+    This does not apply to a preemption, which may make the job smaller, too.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class Queue:
     limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
     """The limits by flavor and resource.
 
-    Without an entry, only the parents and the capacity limit the queue.
+    The use of a resource without an entry is limited only by the parents and the capacity.
     """
     max_running: int | None = None
     """The largest number of jobs of the queue, and of the queues below it, that run at once. None: no
@@ -201,7 +203,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """The facts that decide what a running job loses if its attempt is stopped now."""
+    """The facts about stopping a running job: its loss by a stop now, and the present stop, if any."""
 
     attempt: int
     saved_at: float
@@ -210,7 +212,7 @@ class Stake:
     Before the first checkpoint, this is the time of the attempt's admission.
     """
     startup: float = 0.0
-    """The seconds that the job usually takes from its admission until it trains."""
+    """The seconds that an attempt of the job usually takes from its admission until it trains."""
     preemptions: int = 0
     """The number of times that the job was preempted."""
     is_leaving: bool = False
@@ -222,8 +224,9 @@ class Stake:
     stopped for another reason.
     """
     goes_on: int = 0
-    """The number of trainers with which the job continues at once after its stop. 0: the job waits for its
-    turn.
+    """The number of trainers with which the job continues at once after its stop.
+
+    0: the job is not being stopped, or waits for its turn after its stop.
     """
     noticed_at: float = 0.0
     """The time of the decision to stop the job; 0: there is no such decision."""
@@ -240,7 +243,10 @@ class GoingOn:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The start that was promised to a waiting job. It is put off only if the facts change."""
+    """The start that was promised to a waiting job.
+
+    It is put off only in a few cases, for example if a running job takes longer than expected.
+    """
 
     at: float
     """The promised start. Infinite: no start can be promised."""

@@ -90,15 +90,15 @@ class NoteKeeper:
     async def restore_claims(self, board: Board) -> None:
         """Add the noted claims to the board. This must happen after the board has read the jobs.
 
-        If a job is stopped for a claim, the claim is noted before that job leaves. So no claim is missed,
-        even if the job leaves while jobs are read.
+        If a job is stopped for a waiting job, the claim is noted before the stopped job leaves. So no claim
+        is missed, even if the stopped job leaves while jobs are read.
         """
         texts = await self._store.scheduling_notes(CLAIMS)
         self._kept |= {(CLAIMS, key): text for key, text in texts.items()}
         board.preemption.note(_claims_in(texts))
 
     async def keep_claim(self, job_id: int, claim: Claim) -> None:
-        """Write the claim for which a job was stopped, if it is not written yet."""
+        """Write the claim of the waiting job for which the job `job_id` was stopped, if it is not written."""
         place, text = (CLAIMS, str(job_id)), _text_of_claim(claim)
         async with self._writing:
             if self._kept.get(place) != text:
@@ -180,7 +180,7 @@ class Notes:
 
 
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
-    """Return the notes, without notes of another version that this version cannot read."""
+    """Return the notes, without those that another version wrote and that this version cannot read."""
     usage, waiting, waits, claims = await asyncio.gather(
         usage_of_queues(store),
         store.scheduling_notes(WAITING),
@@ -206,7 +206,7 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
 
 
 def _claims_in(texts: Mapping[str, str]) -> dict[int, Claim]:
-    """Return the noted claims, without notes of another version that this version cannot read."""
+    """Return the noted claims, without those that another version wrote and this one cannot read."""
     found: dict[int, Claim] = {}
     for key, text in texts.items():
         by_job, _, attempt = text.partition(" ")

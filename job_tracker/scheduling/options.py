@@ -10,7 +10,7 @@ HALF_LIFE: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """The limits of the planner, and its weights for the past and current use of a queue."""
+    """The limits of the planner, and how it counts the past and the present use of a queue."""
 
     reservations: int = 100
     """The largest number of waiting jobs that hold a reservation."""

@@ -11,9 +11,9 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
 _Entry: TypeAlias = tuple[bool, float, int, bool, str]
-"""An entry of the heap. Its values are: whether the gang needs more than the guaranteed quota, the share,
-the gang's id, whether the entry is for a parent of queues, and the name. Plain values leave little work to
-the garbage collector.
+"""An entry of a heap, for a queue or a parent of queues. Its values are: whether the next gang needs more
+than the guaranteed quota, the share, the gang's id, whether the entry is for a parent, and the name. Plain
+values leave little work to the garbage collector.
 """
 
 
@@ -21,10 +21,10 @@ class Order:
     """Yields the waiting gangs in the order of their turns.
 
     Among nodes of the tree with the same parent, those whose next gang fits in their guaranteed quota go
-    before the others. Otherwise, the node with the least share goes first.
+    before the others. In each of these two groups, the node with the least share goes first.
 
-    In a queue, gangs with a promise go first, in the order of their promises. However, a gang that no pass
-    has considered yet goes before all gangs of lower priorities, even if they have promises. This does not
+    In a queue, gangs with a promise go first, in the order of their promises. However, a gang that has no
+    reservation yet goes before all gangs of lower priorities, even if they have promises. This does not
     apply to a gang that waits behind a gang to which no start can be promised.
     """
 
@@ -38,9 +38,9 @@ class Order:
         self._needs: dict[tuple[int, int], Resources] = {}
         self._closed: set[str] = set()
         self._heaps: dict[str, list[_Entry]] = {"": []}
-        """The heap of the queues and parents below each parent, by that parent."""
+        """By parent, the heap of the queues and parents directly below it. The root is ""."""
         self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
-        """The next gang and the gangs after it, by queue, once their order was computed."""
+        """By queue, the next gang and the gangs after it. An entry is made when it is first needed."""
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
@@ -153,7 +153,7 @@ class Order:
         yield from (gang for gang in self._snapshot.waiting.in_order(queue) if gang.job_id not in seen)
 
     def _higher(self, queue: str, priority: int) -> Iterator[Gang]:
-        """Yield the gangs of the queue that have a higher priority and that no pass has considered yet.
+        """Yield the gangs of the queue that have a higher priority and no reservation yet.
 
         Stop at the first gang to which no start can be promised.
         """

@@ -20,7 +20,7 @@ class Blocker:
 class Overtaking:
     """The blockers of a pass by place.
 
-    A place is a queue or a node above it ("": all queues), and a flavor.
+    A place is a pair: a queue or a node above it ("": all queues), and a flavor.
     """
 
     def __init__(self, promises: Mapping[int, Promise], limit: int) -> None:

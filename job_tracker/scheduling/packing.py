@@ -55,7 +55,7 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
 
 
 def times(free: Vector, each: Vector) -> int:
-    """Return how many instances that need `each` fit into the `free` resources."""
+    """Return how many instances fit into the `free` resources if an instance needs the amounts `each`."""
     return min([a // b for a, b in zip(free, each, strict=True) if b], default=UNLIMITED)
 
 

@@ -79,7 +79,7 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._held = 0
-        """The number of reservations that are taken. Gangs that fit nowhere take none."""
+        """The number of reservations that are taken. Gangs for which the capacity was lost take none."""
         self._kept_for: set[str] = set()
         """The queues that have a waiting gang with a reservation."""
         self._to_keep = {
@@ -92,7 +92,7 @@ class Pass:
         self._gone_first: dict[str, float] = {}
         """The latest promised start among the gangs that were considered so far, by queue.
 
-        Infinite: a gang had no promise.
+        Infinite: one of these gangs had no promise.
         """
 
     def run(self) -> Plan:
@@ -211,8 +211,8 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # Gangs are being stopped for this gang. Capacity that becomes free before they are gone
-                    # is kept for jobs that continue in another size.
+                    # Gangs are being stopped for this gang, and it starts once they are gone. Capacity that
+                    # becomes free earlier is kept for jobs that continue in another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
                     slot = flavor.find(least, length, after)
@@ -279,7 +279,7 @@ class Pass:
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
         """Record that a gang waits, for this reason, without a promised start.
 
-        `scopes` has the node of the tree that forbids the gang's start now, by flavor.
+        `scopes` has, by flavor, the node of the queue tree that forbids the gang's start now.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
@@ -298,8 +298,8 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # The gang is also a blocker in its own queue. At a node in `scopes`, jobs within the guarantee of a
-        # lower node do not count as overtaking, but jobs of the gang's own queue must count.
+        # The gang is also a blocker in its own queue, whose jobs must always count. Jobs that fit in the
+        # guaranteed quota of a lower node than those in `scopes` do not overtake the blockers in `scopes`.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:

@@ -18,11 +18,11 @@ __all__ = ["PlannerOptions", "plan"]
 def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
     """Return the decisions for a snapshot. The function is pure: the same input gives the same plan.
 
-    The first `reservations` waiting jobs hold a reservation. A job starts before waiting jobs with a
-    reservation only if it delays none of them. If a job has to wait for a job of unknown length, no start can
-    be promised to it. In this case, at most `overtake_limit` jobs start before it.
+    The first `options.reservations` waiting jobs hold a reservation. A job starts before the jobs ahead of it
+    only if it delays none of their reservations. If a job has to wait for a job of unknown length, no start
+    can be promised to it. In this case, at most `options.overtake_limit` jobs start before it.
 
-    Running jobs are stopped for waiting jobs according to the rules of their queues. Elastic jobs are also
+    Running jobs are stopped for waiting jobs by the preemption rules of the queues. Elastic jobs are also
     stopped to continue in another size. If the cluster's own queue decides when jobs start, the planner only
     chooses the jobs to launch.
     """

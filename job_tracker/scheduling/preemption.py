@@ -30,11 +30,11 @@ _MOST_QUEUES: Final = 8
 PATIENCE: Final = 3.0
 """The largest ratio of the loss of the victims to the wait of the job with the higher priority.
 
-If the loss is larger, that job waits. Both are counted in instance-seconds. benchmarks.preemption measures
-this rule.
+If the ratio is larger, that job waits. Loss and wait are counted in instance-seconds. benchmarks.preemption
+measures this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
-"""Returns the key by which victims are sorted in the order in which they are tried."""
+"""Returns the sort key of a victim. Victims are tried in the order of their keys."""
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
@@ -79,10 +79,10 @@ def preemptions(
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
     In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
-    If too few jobs may be stopped for a waiting job, or if it costs less to wait for its promised start, no
-    job is stopped for it or for the jobs behind it in its queue. If more than _MOST_QUEUES queues have such
-    waiting jobs, a pass considers only _MOST_QUEUES of them: half are the first in the order of these jobs,
-    and the other half change from pass to pass.
+    If too few jobs may be stopped for a waiting job, or if they would lose too much (`patience`; see
+    PATIENCE), no job is stopped for it or for the jobs behind it in its queue. If more than _MOST_QUEUES
+    queues have such waiting jobs, a pass considers only _MOST_QUEUES of these queues. Half of them are the
+    queues whose jobs come first (see `_wanted`), and the other half change from pass to pass.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -204,8 +204,8 @@ def _victims(
 ) -> list[Preempt] | None:
     """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
-    Empty: the gang fits without a stop. None: stopping all jobs is not enough, or the jobs to stop lose more
-    than `most_lost`. This limit does not apply if the queue of any such job has to return borrowed quota.
+    Empty: the gang fits without a stop. None: even all stoppable jobs are not enough, or the jobs to stop
+    lose more than `most_lost`. The limit does not apply if one of them is stopped because its queue borrows.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
@@ -257,7 +257,7 @@ def _candidates(
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[Victim] = []
-    # If the queue already runs its largest number of jobs, its jobs on other flavors are in the way, too.
+    # If the queue already runs its largest number of jobs, a stop of its jobs on other flavors helps, too.
     searched = standing.flavors if standing.is_full(gang.queue) else [flavor]
     for at, queue in ((name, queue) for name in searched for queue in stoppable.queues_on(name)):
         is_own = rules.by_priority and queue == gang.queue

@@ -42,7 +42,7 @@ class PreemptionView:
         self._left: dict[int, Claim] = {}
         """The claims of waiting jobs, by the job that was stopped and has ended since."""
         self._attempts: dict[int, int] = {}
-        """The number of attempts that a waiting job has made, if it has made any."""
+        """By waiting job, the number of attempts that it has made, if it has made any."""
 
     def clear(self) -> None:
         """Forget all jobs. Learned startup times stay."""
@@ -94,7 +94,7 @@ class PreemptionView:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that no longer waits or runs. If it was stopped for a claim, the claim stays."""
+        """Forget a job that no longer waits or runs. The job for which it was stopped keeps its claim."""
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:

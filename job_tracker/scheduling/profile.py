@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
-"""Amounts of resources, in the order of the free resources of the profile."""
+"""An amount for each resource of a profile, in the order of these resources."""
 Return: TypeAlias = tuple[float, Mapping[str, int]]
 """The time at which resources are released, and their amounts by name."""
 
@@ -41,7 +41,7 @@ class Profile:
         """The ends of uses that begin now, with their amounts."""
         self._grown: tuple[list[float], list[list[int]]] | None = None
         self._first: dict[tuple[int, int], float] = {}
-        """A time before which an amount of a resource is never free, by the resource's column and amount."""
+        """By column and amount: a time before which this amount of the column's resource is never free."""
         self._steps = [now]
         self._taken = [[0] for _ in free]
 

@@ -45,7 +45,7 @@ class SeenJob:
     """The name of the caller that submitted the job. Empty: the caller may not know of the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
-    """The time at which the job was admitted. None: the job waits."""
+    """The time at which the scheduler admitted the job. None: the job waits."""
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
@@ -81,7 +81,7 @@ class _Names:
         self._hidden: dict[str, str] = {}
 
     def of(self, queue: str) -> str:
-        """Return the queue's name; "#1" and so on if the caller may not know it. No queue has such a name."""
+        """Return the queue's name; if the caller may not know it, "#1" and so on, unlike any real name."""
         if not queue or self._known is None or queue in self._known:
             return queue
         return self._hidden.setdefault(queue, f"#{len(self._hidden) + 1}")

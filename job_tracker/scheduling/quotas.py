@@ -21,7 +21,7 @@ class QuotaRules:
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Compute the amounts that each node has together with its children, and what it does not lend."""
+        """Compute each node's quota, including the nodes below it, and the part of it that is not lent."""
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
@@ -177,10 +177,11 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node, with the nodes below it, exceeds its guarantee of a resource that is short.
+        """Return whether a node, with the nodes below it, exceeds its guarantee of a resource of which too
+        little is free for `needs`.
 
-        If no resource is short (for example, because enough is free, but not on one machine), all needed
-        resources are checked.
+        If enough of each resource is free (for example, but not on one machine), all needed resources are
+        checked.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]

@@ -38,7 +38,7 @@ _TIMES: Final = (1, 2, 4, 8)
 A multiple may be necessary, since jobs ahead of this job may take a part of the addition.
 """
 _FINER: Final = 6
-"""The number of halvings in the search for the smallest number with which a remedy works."""
+"""The number of halvings in the search for the smallest change with which a remedy works."""
 _LEAST_SECONDS: Final = 60.0
 """A shorter expected duration is not proposed."""
 
@@ -138,7 +138,7 @@ def _closed(
     priorities: Mapping[str, int] | None,
     until: float,
 ) -> Remedy:
-    """Return the remedy if the machine of the service has no room for launches."""
+    """Return the remedy in the case that the machine of the service has no room for launches."""
     room = MakeRoom()
     opened = room.of(snapshot, gang)
     decided = make_plan(opened, now, options)

@@ -35,14 +35,14 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST: Final = 16
 """The largest number of gangs that become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""Reasons for which jobs would wait even if there were more machines."""
+"""Reasons for which jobs would wait even if running gangs became smaller."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs to stop, so that they continue in another size, and the time at which further
-    gangs become old enough to be stopped.
+    """Return the elastic gangs to stop, which then continue in another size. Also return the time at which
+    the next of the other gangs becomes old enough to be stopped.
 
-    The time is infinite if there are no further gangs. No gang is chosen while others are being preempted or
+    The time is infinite if there is no such gang. No gang is chosen while others are being preempted or
     resized, or while a job with a claim waits: the freed capacity has to be used first. A claim no longer
     counts if the capacity of the flavors has become too small for its job.
     """
@@ -158,7 +158,7 @@ class _Resizing:
         return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the gang can start without delaying others, after the `chosen` gangs run again in
+        """Return whether the gang can start without delaying others, once the `chosen` gangs run again in
         smaller sizes.
         """
         parts = with_trainers(gang.parts, fewest_trainers(gang))

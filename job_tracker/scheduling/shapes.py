@@ -1,4 +1,4 @@
-"""Functions of the parts of gangs: a key for equal parts, numbers of trainers, and total needs."""
+"""Functions for the parts of gangs: a key for equal parts, numbers of trainers, and total needs."""
 
 from dataclasses import replace
 from typing import TypeAlias
@@ -43,5 +43,5 @@ def total(parts: tuple[Part, ...]) -> dict[str, int]:
 
 
 def vector(each: Resources, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the amounts of the named resources that an instance takes."""
+    """Return the amounts that an instance takes of the resources `names`, in their order."""
     return tuple(each.get(name, 1 if name == INSTANCES else 0) for name in names)

@@ -14,8 +14,8 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the part of past usage that remains after `seconds`, and the usage that one unit adds in this
-    time, with decay.
+    """Return the part of past usage that remains after `seconds`, and the decayed usage that one unit of a
+    resource adds if it is held during this time.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
@@ -42,7 +42,7 @@ class Shares:
         """Start with the past usage, decayed up to `now`.
 
         `held` has the resources that running gangs hold, by queue and flavor. They count as used since the
-        time of the usage, and for `penalty` seconds more.
+        time of the queue's usage, and for `penalty` seconds more.
         """
         self._capacity = {
             (flavor.name, name): amount

@@ -15,8 +15,9 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 class Standing:
     """The used capacity and quotas, as if each gang ran for ever.
 
-    Jobs that are being stopped hold only the trainers with which they continue at once. Jobs that the plan
-    admits hold their allocations. Jobs with claims hold their needs, if they fit.
+    A job that is being stopped holds the trainers with which it continues at once (`Stake.goes_on`), or
+    nothing. A job that the plan admits holds its allocation. A job in `Snapshot.claims` holds what it needs
+    to start, if this fits.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -29,9 +30,9 @@ class Standing:
             each.name: FlavorCapacity(each, now, running, for_ever=True) for each in snapshot.flavors
         }
         self._running: dict[str, int] = {}
-        """The number of running jobs of each queue and its parents."""
+        """For each queue, the number of jobs that run in it or in the queues below it."""
         self.started: set[int] = set()
-        """Waiting jobs that count as started."""
+        """The waiting jobs that `start` has counted as started."""
         for queue, by_flavor in running.held().items():
             for flavor, held in by_flavor.items():
                 self._tree.use(queue, flavor, held.amounts)
@@ -75,7 +76,7 @@ class Standing:
         """Return whether the guarantee of the queue, or of one of its parents, is enough for these needs in
         addition to the present use.
 
-        Parents that the queue shares with `against` do not count.
+        Parents that the queue shares with the queue `against` do not count.
         """
         shared = self._rules.path(against) if against is not None else ()
         nodes = (node for node in self._rules.path(queue) if node not in shared)
@@ -84,9 +85,9 @@ class Standing:
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether the queue has borrowed quota that the queue `other` may take back for these needs.
 
-        This is so if the needs fit in the guarantee of `other`, or of one of its parents that is not also a
-        parent of the queue. Besides, the queue and each of its parents that the two queues do not share have
-        to exceed their own guarantees.
+        There are two conditions. The needs fit in the guarantee of `other`, or of one of its parents that is
+        not also a parent of the queue. And the queue exceeds its own guarantee, as does each of its parents
+        that is not also a parent of `other`.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
@@ -118,7 +119,7 @@ class Standing:
             self.count(shrunk)
 
     def start(self, gang: Gang, flavor: str, trainers: int) -> None:
-        """Count a gang as started with this number of trainers, if it fits."""
+        """Count a gang as started with this number of trainers, if the flavor has room. Ignores quotas."""
         parts = with_trainers(gang.parts, trainers)
         slot = self._capacity[flavor].fits_at(parts, 0.0, self._now)
         if slot is not None:

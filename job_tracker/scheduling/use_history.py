@@ -1,9 +1,9 @@
 """A week of history for web pages and commands: the use and the waiting jobs of queues and projects.
 
-Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
-item for each slot of five minutes in which capacity was held or jobs waited. `held` and `quota` are
-thousandths of the capacity; a `quota` of -1 means that there is none. The leader writes the notes, and every
-replica reads them.
+A note has the history of one queue or project for one day. It is a list of items [slot, held, quota,
+waiting]: one item for each slot of five minutes in which capacity was held or jobs waited. `held` and `quota`
+are thousandths of the capacity; a `quota` of -1 means that there is none. The leader writes the notes, and
+every replica reads them.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ _NO_QUOTA: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The largest use by a queue or a project within a slot, and the largest number of its waiting jobs."""
+    """The largest use and the largest number of waiting jobs of a queue or project, in one or more slots."""
 
     at: float
-    """The time at which the slot begins, in Unix seconds."""
+    """The time at which the first slot begins, in Unix seconds."""
     held: float
     """The largest used part of any resource's capacity, from 0 to 1."""
     quota: float | None
     """The guaranteed part of the capacity. None: there is no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
-    """The length of the slot, in seconds."""
+    """The length of all its slots together, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class UseHistory:
         }
 
     def outdated(self) -> Collection[str]:
-        """Return the keys of notes that are too old."""
+        """Return the keys of the notes that are at least DAYS days old."""
         self._kept |= self.texts().keys()
         return {key for key in self._kept if _day_and_name(key)[0] <= self._day - DAYS}
 
@@ -189,7 +189,7 @@ def _day_and_name(key: str) -> tuple[int, str]:
 
 
 def _read(text: str) -> list[tuple[int, int, int, int]]:
-    """Return the slots of a note. If another version has written the note, there may be none."""
+    """Return the items of a note, without items of another form, which other versions may have written."""
     try:
         slots = json.loads(text)
     except ValueError:

@@ -68,8 +68,8 @@ class Search:
         """Return enough of the victims, each with the number of trainers that it keeps; None if all of them
         together are not enough.
 
-        The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, each victim keeps
-        some trainers.
+        The standing stays unchanged. Elastic gangs are made smaller before any gang is stopped completely.
+        Without `whole`, no gang is stopped completely, so all victims are elastic.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():
@@ -90,7 +90,7 @@ class Search:
     def _put_back(self) -> None:
         """Put back victims that are not needed after all, beginning with the last one.
 
-        Elastic victims are put back in the largest possible size.
+        An elastic victim that is needed gets back as many trainers as possible.
         """
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)

@@ -1,4 +1,4 @@
-"""The reasons why a job waits, without facts that the caller may not know. Every replica can compute them."""
+"""The reasons why a job waits, without facts hidden from the caller. Every replica can compute them."""
 
 import time
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, only the remedy with the largest change is still tried, since other callers wait for their
-answers.
+"""The time for the search for a remedy, since other callers wait for their answers.
+
+After it, only the remedy with the largest change is still tried.
 """
 
 
@@ -31,7 +32,7 @@ class Source(StrEnum):
     LEARNED = "learned"
     """The time was learned from earlier attempts of the same algorithm, if possible of similar jobs."""
     DEADLINE = "deadline"
-    """The time is the job's deadline, since the job may not run longer."""
+    """The time is the job's deadline for running: no attempt runs longer."""
     UNKNOWN = "unknown"
 
 
@@ -107,7 +108,7 @@ def source_of(job: Job, expected: Expected | None) -> Source:
 def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanation:
     snapshot = seen.situation.snapshot
     gang = snapshot.waiting.get(job.id)
-    if gang is None:  # the job has just left the queue, or there are too many jobs before it
+    if gang is None:  # the job has just left the queue, or is too far back for the mirror (MOST_QUEUED)
         reason = Reason.ORDER if position else Reason.PENDING
         return Explanation(job=job, position=position, reasons=(reason,))
     until = time.monotonic() + _REMEDY_SECONDS

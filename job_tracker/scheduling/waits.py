@@ -2,15 +2,16 @@
 
 The first estimate of a wait is the work ahead of the job divided by the capacity, with medians of run times.
 The real wait differs from this estimate by a factor, which depends on the cluster: run times have long tails,
-and jobs overtake. So the factors of the jobs that started last are kept, and the quantiles of these factors
-are applied to the next job. Jobs that still wait count, too, since otherwise only quick jobs would count. The
-factor of a job that still waits is at least the factor of its wait so far (Kaplan and Meier, 1958). Only
-a limited number of waiting jobs is followed. Each of them is followed until it starts, even if many jobs are
-submitted later, since long waits matter most. The expected median is the mean of two values: the estimate
-from the factors, and the median of the last waits. The quantile of the factors that is used as P90 is
-corrected by its own success: it rises a little with each job that waits longer than its P90, and falls a
-little with each other job that waits longer than LEAST (adaptive conformal inference; Gibbs and Candès,
-2021).
+and jobs overtake others. So the factors of the jobs that started last are kept, and the quantiles of these
+factors are applied to the next job. Jobs that still wait count, too, since otherwise only quick jobs would
+count. The factor of a job that still waits is at least the factor of its wait so far (Kaplan and Meier,
+1958). Only a limited number of waiting jobs is followed. Each of them is followed until it starts, even if
+many jobs are submitted later, since long waits matter most.
+
+The expected median is the mean of two values: the estimate from the factors, and the median of the last
+waits. The quantile of the factors that is used as P90 is corrected by its own success: it rises a little with
+each job that waits longer than its P90, and falls a little with each other job that waits longer than LEAST
+(adaptive conformal inference; Gibbs and Candès, 2021).
 """
 
 import json

@@ -1,6 +1,7 @@
 """The work ahead of a waiting job, divided by the capacity.
 
-This work is the sum of instances times run time, over the running jobs and the waiting jobs that go first.
+This work is the sum of instances times remaining run time, over all running jobs and the waiting jobs that
+go first.
 """
 
 from collections.abc import Iterable

@@ -72,7 +72,7 @@ class AccessStore(Protocol):
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
         """Store the next version of a project, if `project.version` is the stored version (0: not stored).
 
-        If it is another version, return False and change nothing.
+        If another version is stored, return False and change nothing.
         """
         ...
 

@@ -112,20 +112,20 @@ class JobStore(JobReader, Protocol):
     ) -> Job:
         """Queue and return a new job, or return the job that was submitted before with this key and digest.
 
-        Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
-        another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` is not
-        stored.
+        Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used for
+        another request, which has another digest. Raises UnknownProject if `project_must_be_stored` and the
+        project of `spec` is not stored.
 
-        Raises QueueFull if one of the limits on the number of queued jobs is reached: `max_queued` limits all
-        jobs, and the other limits the jobs of the project, of the caller and of the queue. None: no limit. If
-        the job is new, `event` is stored in the same transaction, with the job as its target.
+        Raises QueueFull if one of the limits on the number of queued jobs is reached: `max_queued` is the
+        limit for all jobs, and the others are for the jobs of the project, the caller and the queue. None: no
+        limit. If the job is new, `event` is stored in the same transaction, with the job as its target.
         """
         ...
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         """Return the job that was submitted with this key; None if there is none.
 
-        Raises RequestKeyConflict if the key was used with another digest.
+        Raises RequestKeyConflict if the key was used for another request, which has another digest.
         """
         ...
 

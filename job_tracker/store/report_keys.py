@@ -38,9 +38,9 @@ class ReportKeyStore(Protocol):
     ) -> ReportKey | None:
         """Mark a replaced key as removed, and return it. Reports with its tokens are refused from then on.
 
-        The call may be repeated. The key is deleted once no live attempt may use it. Until then, the
-        processes of such an attempt need it to recognise each other. Return None if this is the current key,
-        or if there is no such key.
+        The key is deleted once no live attempt may use it: the processes of such an attempt need the key to
+        recognise each other. Until then, the call may be repeated. Return None if this is the current key, or
+        if there is no such key.
         """
         ...
 

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""The clock was set if its change differs from the time that has passed by more than this many seconds."""
+"""If the clock's change and the time that has really passed differ by more than this, the clock was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -51,8 +51,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
 
-    While a launch waits for room on this machine, no job is admitted. If the job ends while its launch waits,
-    jobs are admitted one at a time, as a test, until a launch finds room.
+    While the launch of a job waits for room on this machine, no other job is admitted. If that job ends while
+    its launch waits, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Admitting:
         """Whether the last launch found room."""
 
     async def run(self) -> timedelta | None:
-        """Admit the jobs that can start.
+        """Make one or more passes: plan, admit or refuse queued jobs, and stop attempts for waiting jobs.
 
         Return the time after which other jobs may be able to start even if nothing changes; None: never.
         """
@@ -127,8 +127,8 @@ class Admitting:
             began = time.monotonic()
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
-            # After a stale decision, there may be capacity for other jobs, so no job is stopped before the
-            # next plan. Another pass also follows a pass that has admitted many jobs.
+            # A decision is stale if its job has changed since. Then there may be capacity for other jobs, so
+            # plan again before any job is stopped. Another pass also follows one that has admitted many jobs.
             was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
@@ -167,10 +167,10 @@ class Admitting:
             self._announced[job_id] = reason  # only now: if `_find` fails, the next call tries this job again
 
     async def verify(self) -> None:
-        """Read the whole queue again soon if the board differs from the stored queue.
+        """Read the whole queue again soon if the number of queued jobs on the board is wrong.
 
-        Only a missed change causes a lasting difference. A difference that is gone at the next check was a
-        change that had not arrived yet.
+        It counts as wrong if it differs from the store by the same number as at the last check: only a missed
+        change causes a lasting difference. Other differences are changes that have not arrived yet.
         """
         queued = (await self._store.tallies())[JobState.QUEUED].jobs
         lacking = queued - len(self._board.waiting) - len(self._changed)
@@ -209,7 +209,8 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """Store the claim of a waiting job to start first, if this step ends an attempt stopped for that job.
+        """If this step ends an attempt that was stopped for a waiting job, store that job's claim to start
+        first.
 
         `before` and `after` are versions of the stopped job. Call this before the end of its attempt is
         written.

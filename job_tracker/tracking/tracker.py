@@ -418,12 +418,13 @@ class Tracker:
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
         """Begin to stop the stray groups of the job, and return whether none of them is left.
 
-        Every group is a stray, except for the group of a live job's current attempt.
+        Every group is a stray, except for the group of a live job's current attempt. But if the stop of that
+        group has begun although the job is not ending, it is a stray, too.
         """
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # an older group of this name is being stopped: launch once it is gone
+            strays.append(owned)  # its stop began earlier, so launch again only once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)

@@ -105,9 +105,10 @@ class Programs:
             self._lookups.give(caller.key)
 
     async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
-        """Store a manifest, and return which contents are missing. Raises InvalidField.
+        """Store a manifest, and return which contents are missing.
 
-        The manifest comes in parts. Only the first part has the tree's name.
+        The manifest comes in parts. Only the first part has the tree's name. Raises InvalidField. For the
+        other errors, see Programs.
         """
         self._check(caller, "put_manifest")
         most = self._store.limits.max_manifest
@@ -169,8 +170,8 @@ class Programs:
     async def use_changes(self, project: str, tree: str) -> None:
         """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
 
-        Raises InvalidField if `tree` is not the name of a tree, or if the tree is complete and of another
-        kind.
+        Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not a
+        tree of changes: a single diff file of limited size.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """

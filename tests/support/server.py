@@ -139,6 +139,7 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
 def service_forks() -> Iterator[ForkServer]:
     """A fork server for services."""
     server = ForkServer(IMPORTED)
+    server.wait_for_imports()
     yield server
     server.close()
 

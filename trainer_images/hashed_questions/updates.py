@@ -107,7 +107,8 @@ class Weights:
         self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
 
     def _mean(self, pushes: list[Push], examples: int) -> Rows:
-        # Sums are rounded. So a fixed order of the workers makes runs reproducible.
+        # Because of rounding, a sum depends on the order of its terms. The pushes come in the order of the
+        # workers, so that runs are reproducible.
         total = np.zeros_like(self.values)
         for push in pushes:
             total[push.keys] += push.rows

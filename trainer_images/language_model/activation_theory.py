@@ -143,7 +143,9 @@ def layer_by_layer(layout: Layout) -> float:
     tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
     activations = layer.total + statistics(layout) + max(6 * width, 2 * layer.scores - 8 * width)
     matrix = width**2
-    if layout.micro_batches == 1:  # the last gradients are computed when few activations are left
+    if layout.micro_batches == 1:
+        # Gradients come while activations are freed. So the peak is at the first gradients, or at the last
+        # ones, when few activations are left.
         in_layer = max(tokens * activations + 16 * matrix, tokens * 9 * width + 24 * matrix)
         head = tokens * (of_head(layout) + 2) + VOCABULARY * width
     else:  # a gradient exists beside the sum to which it is added

@@ -201,7 +201,7 @@ class GrpcSink:
     def _wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait for the event for at most `seconds`, and return whether it is set.
 
-        With `steps`, record the place of the main thread regularly.
+        With `steps`, record regularly where in the program the main thread is (stacks.place).
         """
         if self._steps is None:
             return event.wait(seconds)

@@ -94,7 +94,7 @@ class Steps:
             yield
         finally:
             self._phase, self._moved = before, self._clock()
-            if before == TRAINING:  # an inner phase is part of the outer one
+            if before == TRAINING:  # the time of a nested phase is already in that of the outer phase
                 self._aside += self._moved - began
 
     @contextmanager

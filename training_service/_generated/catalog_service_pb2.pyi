@@ -659,7 +659,7 @@ class QueuePreemption(_message.Message):
     @_builtins.property
     def resize_period(self) -> _duration_pb2.Duration:
         """How long attempts of elastic jobs run before they may be stopped to continue with another number of
-        instances. 0: the number of instances never changes.
+        instances. 0: only preemptions change the number of instances.
         """
 
     def __init__(

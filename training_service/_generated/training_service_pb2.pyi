@@ -2895,7 +2895,7 @@ class SnapshotRules(_message.Message):
     """Jobs with this priority or a higher one are never stopped. Absent: jobs with any priority may be stopped."""
     resize_period_seconds: _builtins.float
     """How long attempts of elastic jobs run before they may be stopped to continue with another number of
-    instances, in seconds. 0: the number of instances never changes.
+    instances, in seconds. 0: only preemptions change the number of instances.
     """
     def __init__(
         self,

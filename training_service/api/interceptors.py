@@ -168,7 +168,7 @@ class CallInterceptor:
             supervision.return_id()
             try:
                 if not _is_known(supervision.name):
-                    parse(b"")  # so that a denied method is refused even if the client sends no message
+                    parse(b"")  # made by `_denied`: raises Forbidden, even if the client sends no message
                 call = await self._call_of(supervision, context, metadata)
                 async with self._identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)

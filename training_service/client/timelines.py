@@ -114,7 +114,7 @@ class MeasuredPasses(BaseModel):
 
     @property
     def formula_text(self) -> str:
-        """The formula by which `formula` is computed, as text."""
+        """The formula for the idle share (`formula`), as text."""
         if self.schedule == "naive":
             return "1 - 1/k"
         if not self.flushed:

@@ -185,8 +185,9 @@ class Settings(BaseSettings):
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
         """Raise ValueError unless the algorithm can run on the backend.
 
-        Its options must also fit the options for all algorithms. `place` is the text before the names of the
-        algorithm's fields in the message.
+        For each backend for which the algorithm has a table, its options must not conflict with the options
+        that the backend sets for all algorithms. `place` is the text before the names of the algorithm's
+        fields in the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:

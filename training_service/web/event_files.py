@@ -27,8 +27,8 @@ Row = tuple[int, float, str, float]
 def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the path and the content of an event file for each attempt in `series`.
 
-    TensorBoard shows each file as a separate run. So if an attempt repeats steps of the previous attempt, the
-    two are not mixed. `run` is the name of the run.
+    TensorBoard shows each folder as a separate run, so each attempt has its own folder. If an attempt repeats
+    steps of the previous attempt, the two are not mixed. `run` is the name of the first attempt's folder.
     """
     rows: dict[int, list[Row]] = {}
     for each in series:

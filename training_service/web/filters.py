@@ -35,10 +35,11 @@ class Wanted:
     size: int = PAGE
 
     def where(self, caller: Caller) -> JobFilter:
-        """Return the filter with which the caller's jobs are listed.
+        """Return the filter for the list of jobs that this form asks for.
 
-        If the form names no project, the filter is for all projects of the service, and Jobs.list restricts
-        it to those in which the caller has a role. Raises InvalidField.
+        The caller's name stands in for `by=me`. If the form names no project, the filter is for all projects
+        of the service, and Jobs.list restricts it to those in which the caller has a role. Raises
+        InvalidField.
         """
         texts = self.texts
         return JobFilter(

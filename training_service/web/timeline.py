@@ -143,7 +143,10 @@ def _number_of_saves(job: Job) -> int:
 
 
 def _attempts(spans: Sequence[Span]) -> Sequence[Tick]:
-    """Return the places where attempts begin. Attempts without room for their names are left out."""
+    """Return the places where attempts begin; none if there is only one attempt.
+
+    Attempts without room for their names are left out.
+    """
     found, free = list[Tick](), 0.0
     launched = [span for span in spans if span.state.is_live]
     for attempt, parts in groupby(launched, key=lambda span: span.attempt):

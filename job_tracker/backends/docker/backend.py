@@ -79,7 +79,8 @@ class DockerBackend:
     async def connect(self) -> None:
         """Check that the engine accepts calls.
 
-        Raises BackendRefused if the engine runs but refuses them; an unreachable engine is accepted.
+        Raises BackendRefused if the engine runs, but refuses them, or if its API is too old. An unreachable
+        engine is accepted.
         """
         try:
             await self._client.connect()
@@ -121,8 +122,8 @@ class DockerBackend:
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """See Backend.
 
-        Also removes networks and endings that a crashed service left, unused images of programs, and unused
-        volumes with Python environments.
+        Also removes what a crashed service left: networks, and the volumes that mark endings (endings.py).
+        Also removes unused images of programs, and unused volumes with Python environments.
         """
         await self._spool.sweep()
         await self._cache.sync()

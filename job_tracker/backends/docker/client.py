@@ -61,7 +61,8 @@ class DockerClient:
     async def connect(self) -> None:
         """Check that the engine accepts calls.
 
-        Raises BackendRefused if the engine runs but refuses them; an unreachable engine is accepted.
+        Raises BackendRefused if the engine runs, but refuses them, or if its API is too old. An unreachable
+        engine is accepted.
         """
         try:
             version = await self._api_version()

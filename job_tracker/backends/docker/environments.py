@@ -1,8 +1,9 @@
 """Volumes with the Python environments of requirements files: one volume for each project, on the engine.
 
-The engine creates a volume together with the first container that mounts it, and gives it the owner and the
-mode of the folder in the image. The instances make the environments in the volume, and remove old ones
-(requirements_runner.py). A volume is removed if no container has used it for a while.
+The engine creates a volume together with the first container that mounts it. The volume gets the owner and
+the mode of the folder that the image has at the mount point. The instances make the environments in the
+volume, and remove old ones (requirements_runner.py). A volume is removed if no container has used it for a
+while.
 """
 
 import hashlib
@@ -38,8 +39,8 @@ def volume_of(instance: str, project: str) -> Mapping[str, Any]:
 class KeptEnvironments:
     """Removes volumes of the service named `instance` that no container has used for the time `keep`.
 
-    The engine does not know when a volume was last used. So the time begins at the last sweep that found the
-    volume in use or, if there was none, at the first sweep of this service that found the volume.
+    The engine does not know when a volume was last used. So the time begins at the last `sweep` that found
+    the volume in use or, if there was none, at the first `sweep` of this service that found the volume.
     """
 
     def __init__(self, client: DockerClient, *, instance: str, keep: timedelta) -> None:

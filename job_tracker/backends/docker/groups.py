@@ -46,7 +46,7 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether containers are missing that may still appear, or may soon count as removed."""
+        """Whether the group lacks containers that may still appear, or that may soon count as removed."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:
@@ -82,7 +82,11 @@ class ContainerGroup(LiveGroup):
             self._ended.pop(rank, None)
 
     def observe(self, now: float) -> Observation:
-        """Return the state of every rank. The end of a rank is final, even if its container is removed."""
+        """Return the state of every rank.
+
+        Once a rank has ended, its state is final, even if its container is removed, until the rank is
+        restarted.
+        """
         is_young = any(now - each.created_at < _LAUNCH_SECONDS for each in self.containers.values())
         ranks = []
         for rank in range(self.instances):

@@ -49,8 +49,8 @@ class Images:
         """Ensure that the engine has the image. `pull` says whether to pull it: always, if missing, or never.
 
         Raises LaunchFailed if the pull fails, or if the image is missing and must not be pulled. Raises
-        BackendUnavailable if the pull takes more than a few seconds. In this case the pull continues and the
-        caller repeats the launch, so that the job can be cancelled in the meantime.
+        BackendUnavailable if the engine cannot be reached, or if the pull takes more than a few seconds. A
+        slow pull continues, and the caller repeats the launch. So the job can be cancelled in the meantime.
         """
         self._forget_abandoned()
         if image not in self._pulls:

@@ -64,10 +64,10 @@ class KeptPrograms:
         self._swept_at = 0.0
 
     async def ensure(self, image: str, project: str, tree: str) -> str:
-        """Make an image that adds the files of a tree to `image`, unless it exists, and return its name.
+        """Return the name of the program's image, which adds the files of a tree to `image`.
 
-        Raises LaunchFailed if the files are damaged or the engine refuses a request, and BackendUnavailable
-        if a retry may help.
+        The program's image is made if it does not exist. Raises LaunchFailed if the files are damaged or the
+        engine refuses a request, and BackendUnavailable if a retry may help.
         """
         base = str((await self._client.image(image))["Id"])
         parts = (_LAYOUT, self._instance, base, project, tree)
@@ -114,10 +114,10 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # A service that was killed may have left a container. If another replica is filling one at this
-            # moment, that one is removed, too, and that replica starts again.
+            # A service that was killed may have left a container. If another replica is filling a container
+            # for this image now, that container is removed, too, and that replica starts again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
-            # The engine creates no container without a command, and a program image may have none of its own.
+            # The engine creates no container without a command, and the base image may have none.
             container = await self._client.create_container(
                 name, {"Image": base, "Labels": labels, "Entrypoint": ["/"]}
             )

@@ -1,9 +1,10 @@
 """Creates and starts the containers of a plan, or adopts existing containers.
 
-The replica that creates the master carries out the launch. If another replica finds the master, or this
-replica does after a restart, it waits at most two seconds for the master to start, and then continues the
-launch. It waits in the same way for each other container that it finds. Without the wait, both replicas could
-start the same container. If the container ended between the two starts, the second start would run it again.
+The replica that creates the master's container carries out the launch. A replica that finds this container
+(another replica, or the same one after a restart) waits at most two seconds until the container has started,
+and then continues the launch. It waits in the same way for each other container that it finds. Without the
+wait, both replicas could start the same container. If the container ended between the two starts, the second
+start would run it again.
 
 All containers are created before the first is started. So if a launch cannot create a container, no program
 has run. If a started group lacks a container, the container was removed from outside, and is not created

@@ -19,7 +19,7 @@ def ending_name(group: str) -> str:
 
 
 def group_of_ending(volume: str) -> str | None:
-    """Return the name of the group whose ending this volume marks; None if the volume is not an ending."""
+    """Return the name of the group whose ending this volume marks; None if it marks no ending."""
     return volume.removesuffix(ENDING) if volume.endswith(ENDING) else None
 
 

@@ -127,7 +127,7 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options about the user of containers.
+        """The options that say as which user containers run.
 
         If the operator changes these options, the changes also apply to queued jobs.
         """

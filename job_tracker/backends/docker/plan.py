@@ -59,10 +59,10 @@ class ContainerPlan:
 class DockerPlan:
     """The plan of a group of containers. The values of secrets are read when a container is created.
 
-    `containers` are in the order of ranks, the master first. `network` is the name of the group's network, if
-    it has several instances. `digest` identifies the plan, and is a label of each object: an object with one
-    of our names and another digest belongs to another plan. `was_launched` says that all containers existed
-    at one time.
+    `containers` are in the order of ranks, the master first. `network` is the name of the group's network;
+    None if the group has only one instance. `digest` identifies the plan, and is a label of each object: an
+    object with one of our names and another digest belongs to another plan. `was_launched` says that the
+    launch was complete before, so that all containers have existed.
     """
 
     group: GroupRef
@@ -93,8 +93,8 @@ def plan(
 ) -> DockerPlan:
     """Return the plan of the job's current attempt.
 
-    Raises LaunchFailed if this version cannot read the job's options. The engine keeps `most_log` bytes of
-    the log of each container.
+    Raises LaunchFailed if this version of the service cannot read the job's options. The engine keeps
+    `most_log` bytes of the log of each container.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks

@@ -15,7 +15,10 @@ _BAD_REQUEST = 400
 
 
 def diagnose_refusal(error: EngineError, name: str) -> Diagnosis | None:
-    """Diagnose why a container or network cannot be created or started. Return None if a retry may help."""
+    """Diagnose why a container or network cannot be created or started.
+
+    Return None if the engine did not answer: then the same call may succeed later.
+    """
     message = error.message
     if isinstance(error, Unreachable):
         return None

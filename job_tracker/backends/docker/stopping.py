@@ -180,8 +180,8 @@ class Stopper:
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
         """Copy the logs of the ranks to the spool. Output that a slow engine has not sent in time is lost.
 
-        Raises BackendUnavailable if the engine is away, so that the caller removes no container. Otherwise,
-        the engine might execute the removal later, and a log that was not read would be lost.
+        Raises BackendUnavailable if the engine does not answer, so that the caller removes no container.
+        Otherwise, the engine might execute the removal later, and a log that was not read would be lost.
         """
         kept = [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks]
         await within(_LOG_SECONDS, kept)

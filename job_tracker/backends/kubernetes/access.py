@@ -46,7 +46,10 @@ class Credentials:
 
 
 async def find_credentials(access: Access) -> Credentials:
-    """Read the configuration, and return the credentials. Raises BackendRefused with one line of text."""
+    """Read the configuration, and return the credentials.
+
+    Raises BackendRefused, with a message of one line, if the configuration cannot be used.
+    """
     configuration = Configuration()
     try:
         if access.is_in_cluster:
@@ -77,7 +80,7 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # as above, for example while a token file is being replaced
+        except Exception as error:  # of any type, for example while a token file is being replaced
             raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)

@@ -121,7 +121,8 @@ class KubernetesBackend:
     async def connect(self) -> None:
         """Check that the cluster accepts the service.
 
-        Raises BackendRefused for a refusal or a bad kubeconfig.
+        Raises BackendRefused if the cluster refuses the service, or if the kubeconfig cannot be used. An
+        unreachable cluster is accepted.
         """
         try:
             await self.client.connect()

@@ -174,7 +174,7 @@ class PodCache:
         return [(pod, True)]
 
     async def _list(self) -> None:
-        """List everything, and let the next watch start from there."""
+        """List everything, and let the next watch start from the version of this list."""
         self._version = await self.refresh()
         self._heard_at = time.monotonic()
         self._relist_at = self._heard_at + self._timing.relist_seconds

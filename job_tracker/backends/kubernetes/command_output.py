@@ -19,7 +19,7 @@ async def command_output(
 ) -> AsyncGenerator[bytes, None]:
     """Run the command in the URL, and read its output in pieces.
 
-    `rest` is the REST client of the library, which has the connections. Raises TimeoutError if the next piece
+    `rest` is the library's REST client, whose connections are used. Raises TimeoutError if the next piece
     does not come within `seconds`. Raises ApiError: Forbidden if the service lacks the right, and Invalid if
     the container does not run or lacks the command.
     """

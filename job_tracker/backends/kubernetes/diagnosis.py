@@ -258,7 +258,7 @@ _OUT_OF_A_RESOURCE = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
 # Reasons of the condition DisruptionTarget, since Kubernetes 1.26.
 DISRUPTION: Mapping[str, Row] = {
     "PreemptionByScheduler": _PREEMPTED,
-    "DeletionByTaintManager": _TAINTED,  # often: the node was not ready or unreachable for too long
+    "DeletionByTaintManager": _TAINTED,  # often: the node was unreachable or not ready for too long
     "DeletionByPodGC": NODE_LOST,  # the node is gone
     "EvictionByEvictionAPI": _DRAINED,
     "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise, so it is checked first

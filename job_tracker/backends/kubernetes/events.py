@@ -57,7 +57,7 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    # If an interrupted job ends by itself before its stop, that ending is new, too.
+    # A job that is being preempted, resized or evicted may end by itself first. That ending is new, too.
     is_new = before.ending is None or (bool(before.interrupted) and not after.interrupted)
     if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
@@ -120,7 +120,7 @@ class EventRecorder:
         if event := job_event(before, after):
             news.append((event, self._clock()))
         if news and master is None and after.state.is_live and after.ending is None:
-            # The launch is stored before the pod exists. The job is stored again once the pod exists.
+            # The launch is stored before the pod exists. So the Event waits until the job is stored again.
             self._waiting[after.group] = news
         else:
             for event, at in news:
@@ -153,7 +153,7 @@ class EventRecorder:
         group = self._groups.get(ref)
         if group is not None and MASTER_RANK in group.pods:
             self._masters[ref] = group.pods[MASTER_RANK]["metadata"]["uid"]
-            if len(self._masters) > _MAX_MASTERS:  # jobs that another replica ended were not removed
+            if len(self._masters) > _MAX_MASTERS:  # jobs that another replica ended are still here
                 del self._masters[next(iter(self._masters))]
         return self._masters.get(ref)
 

@@ -70,7 +70,7 @@ class PodGroup(LiveGroup):
     outage: Outage | None = None
     """The latest outage of the group's Service."""
     log_ends: dict[str, str] = field(default_factory=dict)
-    """The ends of the logs of failed pods, by uid. Empty: the log could not be read."""
+    """The end of the log of each failed pod, by the pod's uid; "" if the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
     """The failed pods, by rank, for which `Groups.read_log` must still be called.
 
@@ -105,9 +105,9 @@ class PodGroup(LiveGroup):
     ) -> Observation:
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
-        With `reads_logs`, a failed rank whose pod has only a part of the end of the log counts as running
-        until that end is read (`has_read`). Other ranks that fail in the meantime count as running, too,
-        because the failure whose log is still being read may be the cause.
+        The status of a failed pod may have only a part of the end of its log. With `reads_logs`, the rank of
+        such a pod counts as running until that end is read (`has_read`). Other ranks that fail in the
+        meantime count as running, too, because the failure whose log is still being read may be the cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted, until the rank is
         restarted. Only the exit code of a stopped rank may still follow.
@@ -178,7 +178,7 @@ class PodGroup(LiveGroup):
         if seen.eviction is not None:
             self._notices[rank] = seen.eviction
         if rank in self.gone and not seen.status.phase.has_ended:
-            # The pod was removed before its node reported its end, so its exit code is unknown.
+            # The pod was removed before its node reported the pod's end, so the exit code is unknown.
             seen = RankObservation(RankStatus(rank, Phase.STOPPED), eviction=seen.eviction)
         seen = self._blame_outage(seen, now)
         if known := self.pods.get(rank):

@@ -1,4 +1,4 @@
-"""The machines of the cluster: its nodes, without the resources of pods that this service did not place.
+"""The machines of the cluster: its nodes, minus the resources of pods that this service did not place.
 
 The inventory comes from two lists, each continued by a watch: a list of the nodes, and a list of the pods
 that have not ended, in all namespaces. The work for a change of a pod does not depend on the size of the
@@ -57,7 +57,7 @@ class NodeInventory:
         timing: WatchTiming | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """`followed` has the names of the flavors whose nodes are listed."""
+        """`followed` has the names of the flavors whose nodes `machines` yields."""
         self._settings = settings
         self._flavors = settings.flavors
         self._followed = frozenset(followed)
@@ -70,7 +70,7 @@ class NodeInventory:
         )
         self._nodes: dict[str, Manifest] = {}
         self._pods: dict[str, dict[str, _Taken]] = {}
-        """The requests of pods, by node and by the pod's uid."""
+        """The resources that pods take, by node and by the pod's uid."""
         self._node_of: dict[str, str] = {}
         """The node of each of these pods, by the pod's uid."""
         self._machines: dict[str, Machine] = {}

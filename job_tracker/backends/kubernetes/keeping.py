@@ -49,7 +49,8 @@ class Keeper:
         """Keep a pod that ended by itself; return False if it is gone or cannot be kept.
 
         A kept pod has no owner, so that it survives the deletion of its master. Raises Unreachable if the API
-        server does not answer, unless Kueue manages the pod.
+        server does not answer. But if Kueue manages the pod, returns False in this case: perhaps only Kueue's
+        webhook does not answer.
         """
         metadata = pod["metadata"]
         change = {
@@ -61,18 +62,18 @@ class Keeper:
             await self._client.change("pods", metadata["name"], metadata["uid"], change)
         except (NotFound, Conflict):
             return False
-        except (Forbidden, Invalid, Unreachable) as error:  # a webhook may be away; the stop continues
+        except (Forbidden, Invalid, Unreachable) as error:  # perhaps a webhook is away; the stop must go on
             if type(error) is Unreachable and not is_managed(pod):
                 raise
             log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
             return False
-        self._cache.remove(pod)  # before the watch reports it
+        self._cache.remove(pod)  # do not wait until the watch reports the change
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """Remove the kept pods whose time is over at `now`, and the kept pods of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
-        ours = ((group_of(pod), pod) for pod in listing.items)  # None: a foreign pod with our label
+        ours = ((group_of(pod), pod) for pod in listing.items)  # no group: a foreign pod with our label
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]
         # These pods run no process, so no grace period and no answer of the node is needed.
         metadata = [pod["metadata"] for pod in over]

@@ -1,4 +1,4 @@
-"""Marks pods for Kueue, so that Kueue decides when their group starts, and reads Kueue's messages. Pure.
+"""Marks pods for Kueue, so that Kueue decides when their group starts. Also reads Kueue's messages. Pure.
 
 Kueue's webhook adds the label `managed`, a finalizer, and a gate to each pod that names a LocalQueue. When
 all pods of a group exist, Kueue makes a Workload with the name of the group. Kueue removes the gates when it
@@ -122,8 +122,9 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 def of_stop(pod: Manifest) -> dict[str, str]:
     """Return the annotations of a pod that let Kueue finish the pod's group, which is being stopped.
 
-    These annotations are set only at the stop. Until then, Kueue holds pods that have ended. So the service
-    learns how they ended even if it did not run at that time.
+    There are none if Kueue does not manage the pod. These annotations are set only at the stop. Until then,
+    Kueue's finalizer keeps pods that have ended from being removed. So the service learns how they ended even
+    if it did not run at that time.
     """
     return {RETRIABLE: "false"} if is_managed(pod) else {}
 
@@ -152,7 +153,7 @@ def is_held(pod: Manifest) -> bool:
 def is_of(workload: Manifest, pods: Iterable[Manifest]) -> bool:
     """Return whether the Workload belongs to the group of these pods.
 
-    A foreign Workload may have the same name.
+    A foreign Workload may have the group's name.
     """
     owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
     return any(pod["metadata"]["uid"] in owners for pod in pods)
@@ -192,7 +193,7 @@ def queue_of(pod: Manifest) -> str:
 
 
 def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None = None) -> str:
-    """Return the reason why the group of a gated pod waits, in Kueue's words.
+    """Return the reason why the group of a gated pod waits, with Kueue's messages about the Workload.
 
     `workload` is None if the group has no Workload. `place` is None if the place is unknown.
     """

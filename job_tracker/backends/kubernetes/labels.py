@@ -114,8 +114,8 @@ def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
     """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
     `master_pod` is the API server's answer, with the uid. The master is not marked as the controller of the
-    object: `kubectl drain` expects that a controller creates its pods again. The object does not block the
-    deletion of the master.
+    object: `kubectl drain` assumes that a controller would create its pods again. The object does not block
+    the deletion of the master.
     """
     master = master_pod["metadata"]
     owner = {

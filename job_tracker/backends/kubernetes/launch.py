@@ -127,15 +127,18 @@ class Launcher:
             self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
         ]
         if plan.secret is not None and not attempt.has_other_plan:
-            # The master owns the Secret, and the master's node waits for the Secret. If a Secret with this
-            # name exists, an earlier try has left it, with the same content. The service lacks the right to
-            # read it.
+            # The master owns the Secret, so the master is created first, and its node waits for the Secret.
+            # If a Secret with this name exists, an earlier try has created it, with the same content. That
+            # cannot be checked, because the service lacks the right to read Secrets.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
         # Wait for all creations even if one fails, so that no object is created after the return.
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
-        """Create or adopt the object, and return it; None if it is gone and must not be created again."""
+        """Create or adopt the object, and return it; None if it is gone and must not be created again.
+
+        If an earlier object of this name is being deleted, wait for its end.
+        """
         claim = partial(self._create_or_adopt, resource, wanted, attempt)
         return await repeated(claim, _DELETION_SECONDS, _POLL_SECONDS)
 

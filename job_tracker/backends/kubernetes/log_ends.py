@@ -1,6 +1,6 @@
 """Reads the ends of the logs of failed pods.
 
-The kubelet copies only the last 2,048 bytes of a log into the pod's status, but torchrun's report of a
+The kubelet copies only the last 2,048 bytes of a log into the pod's status, but torchrun's message about a
 failure is longer.
 """
 
@@ -20,7 +20,7 @@ _SECONDS = 5.0
 
 
 class LogEnds:
-    """Reads the ends of the logs that groups ask for."""
+    """Reads the end of the log of a failed pod when `groups` asks for it."""
 
     def __init__(self, client: KubernetesClient, groups: Groups) -> None:
         self._client = client

@@ -32,8 +32,8 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # The pause is long, because a node may be unable to serve logs for hours, and there is a stream for every
-    # master on it.
+    # This pause is long, because a node may be unable to serve logs for hours. In this time, the stream of
+    # each master on the node is opened again and again.
     longest_pause = 300.0
 
     def __init__(self, client: KubernetesClient, groups: Groups, spool: FolderSpool) -> None:

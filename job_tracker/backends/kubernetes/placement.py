@@ -14,10 +14,12 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 so all three weights are added for them."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of places that the request does not name, if the request asks for pods to be apart.
+"""The weight of the wish to share places that the request does not name, if it asks for pods to be apart.
 
-Kubernetes counts such a preference once for each pod that is already in the place. With a larger weight,
-several pods could outweigh the wish to be apart.
+For example, pods on separate machines should still share a rack.
+
+Kubernetes counts this wish once for each pod of the group that is already in the place. With a larger weight,
+a few such pods could outweigh the wish to be apart.
 """
 _IF_POSSIBLE = "IgnoredDuringExecution"
 

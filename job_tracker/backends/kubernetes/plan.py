@@ -134,7 +134,7 @@ def plan(
             options=of_role[role],
             overlay=of_role[role].pod_template,
             affinity=affinity(of_role[role].placement, settings.topology, of_group)
-            if layout.size > 1 and not places  # `places` are the scheduler's choice of nodes
+            if layout.size > 1 and not places  # with `places`, the nodes are chosen already
             else {},
             fetch=fetch[role],
             program_cache=settings.program_cache if fetch[role] else None,
@@ -238,7 +238,7 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
 
     By default, the Service selects the master alone, so the master is found by the Service's name. If every
     rank needs an address, the Service selects all pods. Its name then resolves to all of them, so each rank
-    is found by the pod's own name (POD.SERVICE). The only rank of a group uses 127.0.0.1.
+    is found by the pod's own name (POD.SERVICE). If the group has only one rank, its address is 127.0.0.1.
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)

@@ -22,8 +22,8 @@ Key = tuple[object, ...]
 class DryRun:
     """Checks the parts of a spec that can make a pod invalid, such as the algorithm and the image.
 
-    A combination that was accepted is not checked again for a minute. Parameters need no check, because they
-    cannot make a pod invalid. Concurrent checks of the same combination share one call.
+    An accepted combination of these parts is not checked again for a minute. Parameters need no check,
+    because they cannot make a pod invalid. Concurrent checks of the same combination share one call.
     """
 
     def __init__(self, backend: KubernetesBackend) -> None:
@@ -34,7 +34,7 @@ class DryRun:
     async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField if the API server would refuse the pod.
 
-        If the server is unreachable, the job is accepted.
+        If the server does not decide this, for example because it is unreachable, the job is accepted.
         """
         key = _key_of(spec)
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:

@@ -99,7 +99,8 @@ class MasterServices:
     def _check_found(self, group: PodGroup) -> None:
         """Recreate the Service of a newly found group, if it is missing.
 
-        Does nothing for a group that this process is launching (see PodGroup.needs_service).
+        Does nothing for a group that this process is launching (see PodGroup.needs_service), nor before the
+        first `sync`, which checks all groups.
         """
         if self._is_synced:
             self._recreate_if_missing(group, None)

@@ -56,15 +56,16 @@ def observe_rank(
 ) -> RankObservation:
     """Return the state of one rank, with a diagnosis if it failed.
 
-    A missing pod was deleted from outside, unless the group is being launched (`launching`) or stopped
-    (`stopping`). The last known state of a pod that is `gone` may explain why it was deleted.
+    If `pod` is None, the pod was deleted from outside, unless the group is being launched (`launching`) or
+    stopped (`stopping`). If the pod is `gone`, `pod` is its last known state, which may explain why it was
+    deleted.
 
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
     `notice` is the eviction that was seen before; a pod that is gone no longer shows it. `orphaned` says
     that the pod of the master was never seen. The master is then gone, and the cluster is about to delete
-    this pod, which depends on it. `gate_note` is the reason why a pod waits for Kueue.
+    this pod, which the master owns. `gate_note` is the reason why a pod waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -89,8 +90,8 @@ def observe_rank(
         if not node_is_silent(pod):
             machine = pod["spec"].get("nodeName") or ""
             return RankObservation(RankStatus(rank, Phase.RUNNING), machine=machine)
-        # Kubernetes deletes such pods after a while, but not if most nodes of a zone are silent. So the
-        # service has a limit of its own.
+        # Kubernetes deletes the pods of a silent node after a while, but not if most nodes of a zone are
+        # silent. So the service has a limit of its own.
         since = _moment(_condition(pod, "Ready").get("lastTransitionTime")) or now
         if now - since >= node_grace:
             return _failed(rank, diagnosis.NODE_LOST.about(rank, f"no contact since {since.isoformat()}"))
@@ -122,7 +123,7 @@ def pending_reason(pod: Manifest) -> str | None:
 
 
 def end_is_cut(pod: Manifest) -> bool:
-    """Return whether the training failed, and the kubelet's message has its maximum length.
+    """Return whether the training failed, and its termination message has the kubelet's maximum length.
 
     In this case, the message may lack a part of the evidence.
     """
@@ -160,7 +161,7 @@ def _ended(rank: int, end: Manifest) -> RankObservation:
 def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
     """Return the state of a rank whose group is being stopped.
 
-    The rank has ended once its container or pod has.
+    The rank counts as ended once its container or its pod has ended.
     """
     if end is None and _status(pod).get("phase") not in ("Succeeded", "Failed"):
         phase = Phase.RUNNING if "running" in _training_state(pod) else Phase.PENDING
@@ -189,7 +190,7 @@ def _ended_at(end: Manifest) -> float | None:
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
-    """Return why a pod failed before its training container ran to an end."""
+    """Return why a pod failed without a reported end of its training container."""
     for status in _status(pod).get("initContainerStatuses") or ():
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
@@ -223,8 +224,8 @@ class _Removal:
         return self.row.about(rank, self.detail)
 
     def notice(self, rank: int, pod: Manifest, now: datetime) -> Eviction | None:
-        """Return the removal as an eviction of the pod; None if its processes got no notice, or no time to
-        end.
+        """Return the removal as an eviction of the pod; None if it is not an eviction, or if the pod's
+        processes got no notice or no time to end.
         """
         if self.row.eviction is None or node_is_silent(pod):
             return None

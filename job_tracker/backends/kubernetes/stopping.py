@@ -1,4 +1,4 @@
-"""Stops groups: marks a pod, saves the logs, deletes the pods, and waits until none is left."""
+"""Stops groups: marks each as being stopped, saves its logs, deletes its pods, and waits for their end."""
 
 import asyncio
 import logging
@@ -48,8 +48,8 @@ _LOG_SECONDS = 10.0
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
-# The wait for kubelets to remove ended pods. It is short, because old kubelets remove them only every 10 s,
-# which is too long to wait.
+# How long a stop waits for kubelets to remove ended pods. Old kubelets remove pods only every 10 s: a stop
+# does not wait so long, but removes these pods itself.
 _KUBELET_SECONDS = 0.5
 # The shortest grace period, in seconds, with which the API server waits for the node; with 0, it does not.
 _STALLED_GRACE = 1
@@ -141,7 +141,7 @@ class Stopper:
     async def _stop_giving_way(
         self, ref: GroupRef, grace: int, keep_until: datetime | None
     ) -> Observation | None:
-        with self._client.giving_way():  # a thousand jobs may be cancelled at once while others are launched
+        with self._client.giving_way():  # to launches: a thousand jobs may be stopped at once
             return await self._stop(ref, grace, keep_until)
 
     async def _stop(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
@@ -187,7 +187,7 @@ class Stopper:
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
-        # An earlier version of the service may have written only the first of the two marks.
+        # An earlier version of the service may have written STOPPING without the annotations of `of_stop`.
         if pod is None or (STOPPING in annotations and of_stop(pod).items() <= annotations.items()):
             return True
         metadata, ref = pod["metadata"], group.ref.name
@@ -219,8 +219,8 @@ class Stopper:
         - During the block, nodes that did not answer are not asked again, because a thousand groups may be
           stopped at once.
         - At the end, such a node is asked once more, for at most _REST_SECONDS.
-        - For the logs of ranks that start during the stop, the time limit is at least _REST_SECONDS before
-          the deletions, and _LOG_SECONDS after them.
+        - A rank may still start during the stop. The time limit for its log is at least _REST_SECONDS if it
+          starts before the deletions, and _LOG_SECONDS if it starts later.
         """
         pods: dict[int, Manifest] = {}
         kept: dict[int, asyncio.Task[bool]] = {}

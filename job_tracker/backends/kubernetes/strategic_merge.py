@@ -26,7 +26,10 @@ class OverlayError(ValueError):
 
 
 def merged(under: Mapping[str, Any], overlay: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Return `under` with the overlay merged in; neither is changed. Raises OverlayError."""
+    """Return `under` with the overlay merged in; neither is changed.
+
+    `path` is the place of `under` in the pod, for messages. Raises OverlayError if the overlay is invalid.
+    """
     directive = _directive(overlay, path)
     if directive == "delete":
         return {}

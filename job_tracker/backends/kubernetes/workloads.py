@@ -31,7 +31,7 @@ _NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see 
 
 
 class Workloads:
-    """Reads Kueue's messages for waiting groups when they are observed, at most once every `seconds`."""
+    """Reads Kueue's messages for a waiting group when it is observed, at most once every `seconds`."""
 
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client

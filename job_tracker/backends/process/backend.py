@@ -63,7 +63,7 @@ class ProcessBackend:
         trees: TreeStore | None = None,
         environments_root: Path | None = None,
     ) -> None:
-        """Run the jobs of the store `store_id`, and keep `most_log` bytes of each rank's log.
+        """Prepare to run the jobs of the store `store_id`. Of each rank's log, keep at most `most_log` bytes.
 
         `trees` has the files of uploaded programs, and `environments_root` is the folder of the Python
         environments that their requirements files ask for.
@@ -204,7 +204,7 @@ class ProcessBackend:
         )
 
     def _unpack_of(self, plan: ProcessPlan) -> Unpack | None:
-        """Return the function that writes the files of the plan's uploaded program; None if there is none.
+        """Return the function that writes the files of the plan's uploaded program; None without a program.
 
         Raises TreeDamaged if this service keeps no uploaded files.
         """

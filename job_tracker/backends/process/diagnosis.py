@@ -49,7 +49,7 @@ def diagnose(
 
 
 def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
-    """Return the diagnosis of a rank whose supervisor is gone and left no record."""
+    """Return the diagnosis of a rank whose supervisor is gone and has not recorded the rank's end."""
     return Diagnosis(
         category=Category.SUPERVISOR_LOST,
         summary=f"The process that supervises rank {rank} was killed, and the rank with it.",
@@ -75,7 +75,7 @@ def records_lost(detail: str) -> Diagnosis:
 def no_virtual_environment(folder: str) -> Diagnosis:
     """Diagnose that the algorithm's virtual environment is missing.
 
-    The launch fails with this diagnosis, because it would otherwise run another Python.
+    The launch fails with this diagnosis, because the ranks would otherwise run with another Python.
     """
     return Diagnosis(
         category=Category.COMMAND_NOT_FOUND,
@@ -88,7 +88,7 @@ def no_virtual_environment(folder: str) -> Diagnosis:
 def environment_gone(name: str) -> Diagnosis:
     """Diagnose that the named Python environment is no longer configured.
 
-    The launch fails with this diagnosis, because it would otherwise run another Python.
+    The launch fails with this diagnosis, because the ranks would otherwise run with another Python.
     """
     return Diagnosis(
         category=Category.LAUNCH_FAILED,

@@ -35,8 +35,8 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the arguments to put before a rank's command, so that it runs with the packages of its
-    requirements file; none without such a file.
+    """Return the arguments to put before a rank's command, so that it runs with the packages of the
+    program's requirements file; none without such a file.
     """
     program = spec.program
     if program is None or not program.requirements:
@@ -47,9 +47,10 @@ def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
 
 
 def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
-    """Make the folder for caches that outlive the job, and return the variables for them. Raises OSError.
+    """Make the folder for caches that outlive the job, and return the variables for them.
 
-    There are no such caches for jobs without an uploaded program, or if `root` is None.
+    There are no such caches for jobs without an uploaded program, or if `root` is None. Raises OSError if
+    the folder cannot be made.
     """
     if root is None or spec.program is None:
         return {}
@@ -62,7 +63,7 @@ def sweep(root: Path, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds.
 
     Of the others, keep at most `most` for each project: those that were used last. Environments of running
-    jobs stay. Raises OSError.
+    jobs stay. Raises OSError for an error of the disk.
     """
     for project in _entries(root):
         requirements_runner.sweep(str(project), keep, most)

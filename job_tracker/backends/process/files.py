@@ -10,7 +10,7 @@ live/<group>/<rank>/tmp/            the rank's temporary files (TMPDIR)
 live/<group>/<rank>/…               output of the supervisor; see supervisor.py
 live/<group>/supervisors.log        the errors of supervisors that fail
 kept/<group>/                       a stopped group, without `command`, which holds secrets
-kept/<group>/keep.json              how long it stays unchanged; written before the group moves here
+kept/<group>/keep.json              how long this folder stays unchanged; written before the group moves here
 ended/<group>/                      a cleaned-up group, until its logs are in storage
 gone/<group>/                       a group that is being deleted
 
@@ -103,7 +103,7 @@ class RankFolder:
         except OSError as error:
             if hinders_reading(error):
                 raise
-            return True  # training code has removed the access of the service, so nothing is started
+            return True  # training code has removed the service's access, so do not start the rank again
 
     def restarts(self) -> int:
         """Return how often the rank was restarted, as recorded in its folder."""
@@ -122,8 +122,8 @@ class RankFolder:
 
         Keep its output.
         """
-        # The order matters: a crash in between leaves a rank that counts as ended. In the opposite order, it
-        # would leave a rank that can never start.
+        # The order matters: a crash in between leaves a rank that counts as ended. In the opposite
+        # order, a crash would leave a rank that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -168,9 +168,9 @@ class GroupFolder:
     ports: tuple[int, ...]
     """A port for each rank, or only the master's port."""
     damage: str = ""
-    """The defect of the group's record; empty if there is none.
+    """The defect of the group's record (group.json); empty if it has none.
 
-    If there is a defect, the roles come from the names of the ranks' folders.
+    If it has a defect, the roles come from the names of the ranks' folders.
     """
 
     @property

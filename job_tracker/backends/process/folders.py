@@ -75,8 +75,8 @@ class Folders:
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live groups and clean it up.
 
-        Secrets are removed at once. With `keep_until`, all other files stay unchanged until a sweep after
-        that time. If the clean-up fails, a later sweep repeats it.
+        Secrets are removed at once. With `keep_until`, all other files stay unchanged until the first call of
+        `sweep` after that time. If the clean-up fails, a later `sweep` repeats it.
         """
         if keep_until is not None:
             try:
@@ -128,7 +128,7 @@ class Folders:
         return None
 
     def stopped(self) -> list[GroupRef]:
-        """List the stopped groups whose logs are still in their folders."""
+        """List the cleaned-up groups whose logs are still in their folders."""
         found = (self._read_group(self._ended / name) for name in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
@@ -197,7 +197,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return the folder of a group whose record is unusable. Its fields come from the names of folders.
+    """Return the folder of a group whose record is unusable. The result's fields come from folder names.
 
     None: the name of the folder is not that of a group.
     """
@@ -246,7 +246,8 @@ def _move(place: Place, below: Place) -> Place:
     below.make_folder()
     target = below / place.name
     if target.is_there() and place.is_there():
-        # The target exists if a launch failed, and the service was killed before it recorded the failure.
+        # The target exists if a launch failed, and the service was killed before it recorded the failure: the
+        # group was then launched again.
         _remove(target)
     place.move_to(target)
     return target

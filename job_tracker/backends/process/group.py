@@ -25,7 +25,7 @@ class ProcessGroup:
     def __init__(self, folder: GroupFolder, on_change: Callable[["ProcessGroup"], None]) -> None:
         self.folder = folder
         self.damage = folder.damage
-        """The reason why the group has failed regardless of its ranks: its records are missing or damaged."""
+        """The defect of the group's records that makes the whole group fail; empty if there is none."""
         self._on_change = on_change
         self._ranks = [self._rank(rank) for rank in range(len(folder.roles))]
         self._program = ""
@@ -41,8 +41,8 @@ class ProcessGroup:
         """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                process.signal(signal.SIGKILL)  # only the supervisor; the sweep kills the other processes
-                await process.ended.wait()  # this includes the sweep after a killed supervisor
+                process.signal(signal.SIGKILL)  # only the supervisor; sweeping.py kills the rest
+                await process.ended.wait()  # set once sweeping.py has killed the rest
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)
 
@@ -55,7 +55,10 @@ class ProcessGroup:
         await self._read_program()
 
     async def follow(self) -> None:
-        """Adopt a group that was started before. Raises OSError for a temporary fault."""
+        """Follow the ranks that were started before, even by another service.
+
+        Raises OSError for a temporary fault.
+        """
         await asyncio.gather(*(rank.follow() for rank in self._ranks))
         await self._read_program()
 
@@ -94,8 +97,8 @@ class ProcessGroup:
             rank.signal(signal.SIGTERM)
         if not await self._all_ended(within=grace + _STOP_MARGIN_SECONDS):
             for rank in self._ranks:
-                # The kernel then kills the child of the supervisor. The sweep of the rank's folder kills the
-                # other processes of the rank.
+                # The kernel then kills the child of the supervisor, and sweeping.py kills the other processes
+                # of the rank.
                 rank.signal(signal.SIGKILL)
             await self._all_ended(within=None)
         if self.damage or any(rank.left_no_record for rank in self._ranks):

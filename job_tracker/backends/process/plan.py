@@ -40,7 +40,7 @@ class ProcessPlan:
     """The variables that are the same for every rank."""
 
     runner: tuple[str, ...] = ()
-    """The arguments to put before each rank's command, so that it runs in its Python environment."""
+    """The arguments to put before each command, so that it runs with the packages of a requirements file."""
     program: tuple[str, str] | None = None
     """The project and the tree of an uploaded program; None for a configured algorithm."""
 

@@ -208,7 +208,8 @@ class RankProcess:
                 if end is None:
                     self.left_no_record = True
                     await asyncio.to_thread(sweeping.kill_all_below, self.folder.path, session)
-                    # A supervisor that was still alive during the sweep has written the record by now.
+                    # If a supervisor was still alive, it has usually recorded the end by now, since its rank
+                    # was killed first.
                     end = await asyncio.to_thread(lambda: self._read_end() or self._lost())
                 self._end = end
             except Exception as error:  # if this task ended with an error, the group could never be stopped
@@ -289,7 +290,7 @@ def _find(folder: RankFolder) -> _Found:
     try:
         try:
             pidfd = os.pidfd_open(record.supervisor)
-        except OSError as error:  # the process is gone, or training wrote a thread's number
+        except OSError as error:  # the process is gone, or training code wrote a wrong pid
             if local_faults.hinders_reading(error):
                 raise
         # Training can write the record, so check that the process is this rank's supervisor. Only this

@@ -1,4 +1,4 @@
-"""Records about ranks and groups, read as hostile input: training code can write these files, too."""
+"""JSON files about ranks and groups, read as hostile input: training code can write these files, too."""
 
 import logging
 import re
@@ -78,14 +78,17 @@ def is_role(text: str) -> bool:
 
 
 class Damaged(Exception):
-    """A record exists, but its content is invalid."""
+    """A record exists, but its content is invalid or cannot be read."""
 
 
 Record = TypeVar("Record", bound=_Record)
 
 
 def read(place: Place, kind: type[Record]) -> Record | None:
-    """Read a record; None if it does not exist. Raises Damaged, and OSError for a temporary fault."""
+    """Read a record; None if it does not exist.
+
+    Raises OSError for a temporary fault of this machine, and Damaged if the record is unusable.
+    """
     try:
         return kind.model_validate_json(place.read(_MAX_BYTES))
     except FileNotFoundError:

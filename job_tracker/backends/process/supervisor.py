@@ -7,7 +7,7 @@ supervisor
 
 - holds `lock` as long as it lives, so that a rank never runs twice;
 - writes `process.json` (its own pid and its child's) before the rank's command runs;
-- runs the command of `command` (see `_Command`) in a new session, with `work` as working directory;
+- runs the command in the file `command` (see `_Command`) in a new session, with `work` as working directory;
 - writes the output of the command and all its descendants to `log`, each line with its time;
 - on SIGTERM stops every process of the rank, with the grace period of the group's `stop.json`;
 - when the rank has ended, kills the descendants that are left, and then writes `exit.json`.
@@ -40,8 +40,8 @@ _READY = 3
 _DEFAULT_GRACE = 10.0
 _PIPE = 64 * 1024
 _LAST_WORDS_SECONDS = 5.0
-# A service that checks for a live supervisor holds the lock for a moment. On a busy machine, this moment may
-# become longer, because the service waits for a processor.
+# How long a supervisor waits for the lock. A service that checks for a live supervisor holds the lock for a
+# moment, or longer on a busy machine, where the service waits for a processor.
 _LOCK_SECONDS = 5.0
 _RESERVED_BYTES = 4096
 
@@ -174,7 +174,7 @@ class _Child:
             os.close(fd)
 
     def go(self) -> dict[str, object] | None:
-        """Let the command run. Return the error if it could not be executed, or None."""
+        """Let the command run. Return the error if it could not be executed; None if it runs."""
         os.write(self._go, b"!")
         os.close(self._go)
         with os.fdopen(self._result, "rb") as pipe:  # when the command starts, exec closes the other end
@@ -210,7 +210,7 @@ def _execute(command: _Command, log: int) -> None:
 
 
 def _wait(child: int) -> tuple[int, bool]:
-    """Wait until the child has ended. After SIGTERM, end it and all other descendants first.
+    """Wait until the child has ended. If SIGTERM comes, end the child and all other descendants.
 
     Return the child's wait status and whether SIGTERM came.
     """
@@ -299,7 +299,7 @@ def _grace() -> float:
         with open("../stop.json") as file:
             return float(json.load(file)["grace"])
     except (OSError, ValueError, KeyError):
-        return _DEFAULT_GRACE  # SIGTERM did not come from the service
+        return _DEFAULT_GRACE  # the service did not send SIGTERM, or could not write the file
 
 
 def _reserve(name: str) -> None:

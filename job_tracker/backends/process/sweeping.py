@@ -11,12 +11,13 @@ _ROUND_SECONDS = 5.0
 
 
 def kill_all_below(folder: Path, session: int | None = None) -> None:
-    """Kill all processes of the ranks whose folders are at or below `folder`, and all processes of `session`.
+    """Kill all processes and supervisors of the ranks whose folders are at or below `folder`, and all
+    processes of `session`.
 
-    Ranks are recognised by their HOME and supervisors by their arguments, as they were at the start of the
-    process. A process can change these values only in its own memory, so no job can forge them for another
-    job's processes. A process is missed only if it has left the session, and was started with another HOME or
-    has changed its values.
+    Processes of ranks are recognised by their HOME and supervisors by their arguments, both as they were at
+    the start of the process. A process can change these values only for itself, so no job can cause another
+    job's processes to be killed. A process is missed only if it has left the session, and was started with
+    another HOME or has changed its values.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):

@@ -13,11 +13,11 @@ _LONGEST_ID = 100
 
 
 def make_copy(rank: Place, unpack: Unpack) -> None:
-    """Make `work` in the rank's folder, unless it is there already. Raises the errors of `unpack`.
+    """Make `work` in the rank's folder, unless it was made since the last reboot.
 
     The files are written elsewhere and then moved, so `work` is never incomplete. The files are not synced
     to disk, so after a reboot they are written again: `unpacked` has the boot id of the machine at the time
-    of writing.
+    of writing. Raises the errors of `unpack`.
     """
     work, mark, aside = rank / "work", rank / "unpacked", rank / f"work{PART}"
     boot = _BOOT_ID.read_bytes()

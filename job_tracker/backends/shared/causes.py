@@ -52,7 +52,7 @@ INSTALL = (
 class Kind:
     """A kind of failure, recognised by a line.
 
-    In `remedy`, {0} stands for the text that the group of `pattern` has matched.
+    In `remedy`, {0} stands for the text that a capturing group of `pattern` has matched.
     """
 
     pattern: re.Pattern[str]
@@ -229,7 +229,7 @@ _CALL = re.compile(r'\s{0,8}File "([^"]{1,500})", line (\d{1,9}) in (.{1,200})$'
 def is_lost_peer(line: str) -> bool:
     """Return whether a failure with this line is only a consequence of another rank's failure."""
     line = line[:LONGEST_LINE]
-    # LOST_PEER may also match an error about an untrusted certificate, but its server is not a rank.
+    # LOST_PEER may also match an error about the certificate of a server, but this server is not a rank.
     return LOST_PEER.search(line) is not None and UNTRUSTED.search(line) is None
 
 

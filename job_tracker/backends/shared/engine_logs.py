@@ -17,7 +17,7 @@ from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
 _SILENCE = 300.0  # seconds after which a quiet stream is opened again: its connection may be dead
-_SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
+_SHORT_SILENCE = 10.0  # seconds after which a quiet stream fails if it does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
 
@@ -119,8 +119,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. The times of the
         lines show where to continue, so that no line is lost or repeated. While the group is being stopped,
-        broken streams of some engines are opened again only with `for_stop`. Raises NoLiveLog and the errors
-        of the engine.
+        broken streams of some engines are opened again only with `for_stop`. Raises NoLiveLog if the log
+        cannot be read, for example because the rank has not started. Also raises the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
@@ -170,13 +170,16 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
     def _stream(
         self, instance: Instance, after: bytes, silence: float, *, follow: bool, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Read the records after a time from one stream. Raises an error if it is silent for too long."""
+        """Read the records after the time `after` from one stream.
+
+        Raises an error if the stream has been silent for `silence` seconds.
+        """
 
     def _is_gone(self, error: BackendUnavailable, *, had_ended: bool, gave_up: bool) -> bool:  # noqa: ARG002
         """Return whether the error means that the engine no longer has the log.
 
         `had_ended` says that the rank had ended before the stream was opened. `gave_up` says that the stream
-        is not opened again.
+        will not be opened again.
         """
         return isinstance(error, self.gone)
 

@@ -8,8 +8,8 @@ MEMORY_OF_A_GPU = re.compile(
     r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED: .{0,40}[Oo]ut of memory"
     r"|OOM when allocating|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
-# Messages of programs that lost a process of their group, or timed out while waiting. Such a program's
-# failure is only a consequence.
+# Messages of programs that lost a process of their group, or timed out while waiting for it. Such a program's
+# failure is only a consequence of another one.
 LOST_PEER = re.compile(
     r"\b[Pp]eers?\b"  # Gloo: Connection closed by peer
     r"|[Cc]onnection (?:reset|aborted|refused|lost|closed)|[Bb]roken pipe|[Ss]ocket closed|EOFError"

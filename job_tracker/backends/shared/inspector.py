@@ -5,9 +5,9 @@ The text of this program is an argument of python3.
 usage: python3 -I -S -c TEXT
 
 The program needs only Python 3.7 or later. It runs as the user of the rank: in the rank's container or pod,
-or beside the rank's processes on this machine. On this machine, RANK_PID is the number of the rank's first
-process. The program prints one JSON object. If the rank's standard error or output is a pipe, this program
-also writes the result into the pipe, in readable form, so that the rank's log has it.
+or, with the process backend, beside the rank's processes. In the latter case, RANK_PID is the pid of the
+rank's first process. The program prints one JSON object. If the rank's standard error or output is a pipe,
+this program also writes the result into the pipe, in readable form, so that the rank's log has it.
 
 The program neither stops processes nor attaches to them. Processes may be hostile, so everything that is read
 from them is bounded.
@@ -78,9 +78,10 @@ class _Process:
 
 
 def _processes(root: int) -> dict[int, _Process]:
-    """Return the descendants of the process `root`, by pid.
+    """Return the process `root` and its descendants, by pid.
 
-    If `root` is 0, return all processes except this one and its ancestors. Process 1 is returned, too.
+    If `root` is 0, return all processes except this one and its ancestors. But process 1 is returned even if
+    it is an ancestor.
     """
     stats: dict[int, tuple[int, str]] = {}
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:
@@ -115,7 +116,7 @@ def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, 
 
     If several processes have the same RANK, the uppermost counts: workers that load data are below it. If
     torchrun has started some of the processes, only these count: a launcher above them may have the same
-    RANK. Processes that torchrun has started have a variable of torchrun.
+    RANK. Processes that torchrun has started are recognised by a variable of torchrun.
     """
 
     def depth(pid: int) -> int:
@@ -281,7 +282,7 @@ def _by_signal(pid: int) -> str:
     file = f"/proc/{pid}/fd/{fd}"
     of_all, of_main = (int(number) for number in signals.groups())
     text = ""
-    for number in (of_all, of_main):  # faulthandler shows only the newest 100 threads; the main one is oldest
+    for number in (of_all, of_main):  # beyond 100 threads, faulthandler omits the main thread, the oldest
         if 34 <= number <= 64 and caught >> (number - 1) & 1 and "Current thread" not in text:
             text = _answer(pid, number, file) + text
     return _of_faulthandler(text)

@@ -39,11 +39,11 @@ def options_of_role(
     """Return the options of a role, merged from `configured`, `sent` and `own`; later ones override earlier
     ones.
 
-    `configured` are the options for all algorithms, and for the algorithm. `sent` are the options of a
-    request. `own` are the options of a role that does not train; None for a role that trains. A role that
-    does not train has one process unless `own` says otherwise, and gets neither resources nor processes from
-    `sent`. If `own` has resources, they replace all resources of the algorithm. Raises ValueError if options
-    contradict each other.
+    `configured` are the options for all algorithms, and those for the role's algorithm. `sent` are the
+    options of a request. `own` are the options of a role that does not train; None for a role that trains. A
+    role that does not train has one process unless `own` says otherwise, and gets neither resources nor
+    processes from `sent`. If `own` has resources, they replace all resources of the algorithm. Raises
+    ValueError if options contradict each other.
     """
     request = requested(sent)
     options = overlay(kind, *configured)

@@ -13,7 +13,7 @@ from job_tracker.domain.group import GroupRef
 
 @dataclass(slots=True)
 class LiveGroup(ABC):
-    """A group that was launched. It was not stopped, unless `is_kept` is true."""
+    """A group from its launch until its stop; or, if `is_kept`, a stopped group whose objects are kept."""
 
     ref: GroupRef
     instances: int
@@ -46,7 +46,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group, given its number of instances, none of which is known yet."""
+        """`make` creates a group from its GroupRef and its number of instances. No instance is known yet."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make

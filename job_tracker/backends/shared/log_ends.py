@@ -13,7 +13,7 @@ torchrun's report of a failure has 35 lines, and 10 more for each process.
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
 """Limits for a log whose line with the cause is not among its last lines: the number of lines that are kept
-before this line, the number of last lines that are kept, and the length to which each of these is cut.
+before this line, the number of last lines that are kept, and the length to which each last line is cut.
 """
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
@@ -29,7 +29,7 @@ _TABLE_ENDS = re.compile(r"={20,}$")
 _STACK = re.compile(r"(?:Current thread|Thread|Stack) .*\(most recent call first\):$")
 # Lines that programs print after the error, while they end.
 _BESIDES = re.compile(
-    r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++: process groups that were not destroyed
+    r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++ warns, for example, of undestroyed process groups
     r"|note: run with `RUST_BACKTRACE|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
 )
 
@@ -47,13 +47,16 @@ def evidence_of(log_end: str) -> str:
 
 
 def failure_in(evidence: str) -> str:
-    """Return the traceback in the evidence and the lines after it; without one, the whole evidence."""
+    """Return the evidence from its first traceback to its end; the whole evidence if it has no traceback."""
     before, traceback, after = evidence.partition(_TRACEBACK)
     return traceback + after or before
 
 
 def line_of_cause(evidence: str) -> str:
-    """Return the line that names the cause, usually the last one; "" if there is none."""
+    """Return the line that names the cause, usually the last one; "" if there is none.
+
+    After a crash in native code, this is the innermost call of the printed stack.
+    """
     lines = [stripped for line in _of_training(evidence.splitlines()) if (stripped := line.strip())]
     stacks = [place for place, line in enumerate(lines[:-1]) if _STACK.match(line)]
     if stacks:
@@ -63,8 +66,9 @@ def line_of_cause(evidence: str) -> str:
 
 
 def _with_few_reports(lines: list[str]) -> list[str]:
-    """Return the lines without reports of progress that another report follows: they say nothing about the
-    failure, and take the room of lines that do.
+    """Return the lines, with only the last one of consecutive reports of progress.
+
+    The other reports say nothing about the failure, and take the room of lines that do.
     """
     return [
         line
@@ -82,7 +86,7 @@ def _around_cause(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _of_training(lines: list[str]) -> list[str]:
-    """Return the lines without the lines in which a launcher reports the end of its processes."""
+    """Return the lines without those that torchrun printed about the failure of its processes."""
     failed = [place for place, line in enumerate(lines) if line.startswith((_CHILD_FAILED, _ROOT_CAUSE))]
     if not failed:
         return lines

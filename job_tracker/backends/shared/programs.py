@@ -31,9 +31,9 @@ _RESOLUTIONS: Mapping[Category, str] = {
 
 
 def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
-    """Return the diagnosis of an uploaded program, with a resolution that applies to uploaded programs.
+    """Return the diagnosis, with the resolution for uploaded programs if its category has such a resolution.
 
-    The resolutions of the backends are about the configuration of algorithms. `backend` is the name of the
+    The backend's own resolutions are about the configuration of algorithms. `backend` is the name of the
     backend's table of settings.
     """
     resolution = _RESOLUTIONS.get(diagnosis.category)

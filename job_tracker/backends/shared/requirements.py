@@ -14,8 +14,8 @@ from job_tracker.domain.job_spec import Program
 
 
 def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:
-    """Return the arguments to put before the command of a program in the image; none without a requirements
-    file.
+    """Return the arguments to put before the command of a program in the image; none if the program has no
+    requirements file.
 
     `root` is a folder in which the instance may write. `options` are further arguments of
     requirements_runner.main.
@@ -26,7 +26,7 @@ def in_image(program: Program | None, image: str, root: str, **options: Any) -> 
 
 
 def given(program: Program, root: str, **options: Any) -> str:
-    """Return the options of requirements_runner.py for the program as JSON."""
+    """Return, as JSON, the options of requirements_runner.py for the program."""
     return json.dumps({"root": root, "file": program.requirements, "tree": program.tree, **options})
 
 

@@ -11,11 +11,14 @@ Result = TypeVar("Result")
 
 
 class NotYet(BackendUnavailable):
-    """The attempt failed, but may succeed in a moment."""
+    """The call failed, but a repeated call may succeed in a moment."""
 
 
 async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
-    """Repeat the attempt while it raises NotYet. Raises the last NotYet after `seconds`."""
+    """Return the result of `attempt`, which is called again while it raises NotYet.
+
+    Between the calls, there is a pause of `pause` seconds. Raises the last NotYet after `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -20,8 +20,8 @@ _COMMAND_FAILED = "subprocess.CalledProcessError"
 _IGNORED = "Exception ignored "
 _IN_A_GROUP = re.compile(r"[ +-]*\| ?")
 _FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?$')
-# The class of an exception, and its message. Without a header before the line, the name has to look like the
-# name of an exception.
+# The class of an exception, and its message. Without the header of a traceback before the line, the name has
+# to look like the name of an exception.
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200})(?:: ?(.*))?$")
 _LIKE_AN_EXCEPTION = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Fault|Timeout|Group)$")
 _GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
@@ -80,7 +80,7 @@ class RaisedException:
 
     @property
     def place(self) -> Frame | None:
-        """The innermost call in the user's own code; without one, the innermost of all calls.
+        """The innermost call in the user's own code; if there is none, the innermost of all calls.
 
         None: no calls are known.
         """
@@ -97,19 +97,19 @@ class _Reading:
     is_ignored: bool = False
     last: RaisedException | None = None
     follows: bool = False
-    """Whether the next exception was caused by the last one, or raised while that one was handled."""
+    """Whether the next exception was caused by `last`, or was raised while `last` was handled."""
     in_group: bool = False
     has_leaf: bool = False
-    """Whether an exception of an exception group was found. Further exceptions of the group do not count."""
+    """Whether the first exception in an exception group was found. Further exceptions do not count."""
 
 
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` returns true for its line. In that case, another
-    exception counts if there is one: one that led to the last exception, or one of another process of the
-    instance. In an exception group, its first exception counts. If the program failed because of a command
-    that it had started, the exception at the end of the command's output counts.
+    This is the last exception, unless `is_consequence` returns true for its line. In that case, an earlier
+    exception that is not a consequence counts if there is one: one that led to the last exception, or one of
+    another process of the instance. In an exception group, its first exception counts. If the program failed
+    because of a command that it had started, the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
@@ -124,7 +124,10 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
 
 def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
-    """Return the exception that the same process printed right before the last one; None if there is none."""
+    """Return the exception that the same process printed right before the traceback of the last exception.
+
+    None: there is no such exception.
+    """
     last = raised[-1]
     earlier = next((each for each in reversed(raised[:-1]) if each.process == last.process), None)
     if earlier is None:

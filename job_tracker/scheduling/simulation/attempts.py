@@ -53,8 +53,9 @@ class Attempt:
     speed: float = 1.0
     """The work that the attempt does in a second."""
     saved: float = 0.0
-    """The seconds of training before the last checkpoint that the attempt had saved when the simulation
-    began.
+    """The seconds for which the attempt had trained at its last checkpoint before the simulation began.
+
+    0: there was no such checkpoint.
     """
 
     @property

@@ -165,7 +165,7 @@ def _with_nodes(flavor: Flavor, count: int) -> Flavor:
 
 
 def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> Queue:
-    """Return the queue that the quota names, with this quota. Raises ValueError."""
+    """Return the queue that the quota names, with this quota. Raises ValueError if a name does not exist."""
     if quota.queue not in queues:
         raise ValueError(f"quota: no job is in queue '{quota.queue}'; queues: {listed(queues)}")
     known: dict[str, Resources] = {flavor.name: flavor.capacity for flavor in flavors}

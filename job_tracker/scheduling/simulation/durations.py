@@ -10,7 +10,7 @@ class Durations(Protocol):
     """Says how long jobs are expected to run."""
 
     def expected(self, job: TraceJob) -> Expected | None:
-        """Return the run time that is expected at the submission of a job. None: unknown."""
+        """Return the run time that is expected now for a job. None: unknown."""
         ...
 
     def ended(self, job: TraceJob) -> None:

@@ -41,7 +41,7 @@ class Fairness:
     end: float
     """The end of the span, in seconds from the beginning of the simulation."""
     shares: Mapping[str, float]
-    """The largest share of any resource that each queue had, by queue."""
+    """By queue: its share of the resource of which it had the largest share."""
     utilisation: float
     """The share that all queues together used of the most used resource."""
     index: float

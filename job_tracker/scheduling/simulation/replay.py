@@ -110,7 +110,7 @@ class _Replay:
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
         """The present use by running gangs, by queue, flavor and resource."""
         self._shares = names if len(names) > 1 else set()
-        """The queues whose usage matters. If there is a single queue, none matters."""
+        """The queues whose usage is counted. A single queue is not counted, since it shares with no other."""
         self._ends: list[tuple[float, int, int]] = []
         """The times at which attempts end if they are not stopped, each with its job and attempt."""
         self._evictions: list[tuple[float, int, int]] = []
@@ -122,7 +122,7 @@ class _Replay:
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs. For each, another job was being stopped, but then ended by itself."""
+        """The claims of waiting jobs that rest on jobs which ended by themselves during their stop."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))

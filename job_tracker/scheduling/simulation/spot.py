@@ -9,8 +9,8 @@ class Spot:
     """The random times at which machines are taken away.
 
     Each machine is replaced at once, so the capacity stays the same. The times are exponentially distributed.
-    The times of an attempt depend only on the seed, the job and the number of the attempt, so all policies
-    are compared with the same random times.
+    The draw for an attempt depends only on the seed, the job and the number of the attempt, so all policies
+    are compared with the same random draws.
     """
 
     mean: float

@@ -90,7 +90,9 @@ class TraceJob:
 
 
 def read(path: Path) -> list[TraceJob]:
-    """Return a file's jobs that have GPUs, in the order of submissions. Raises TraceError and OSError.
+    """Return a file's jobs that have GPUs, in the order of their submission times.
+
+    Raises TraceError if the file is not a trace or has no such job, and OSError if it cannot be read.
 
     The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
     expected_s, priority or qos, least, and saves. If there is no column algorithm, the columns

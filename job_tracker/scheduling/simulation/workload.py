@@ -18,8 +18,8 @@ def prepared(
 ) -> list[TraceJob]:
     """Return the jobs submitted after `since` (0: all jobs), with run times cut at `longest` seconds.
 
-    Run times below a second become a second. Without `priorities`, all jobs have priority 0.
-    The first job is submitted at 0. Raises TraceError if no job is left.
+    Run times below a second become a second. Without `priorities`, all jobs get priority 0. The submission
+    times are shifted, so that the first is 0. Raises TraceError if no job is left.
     """
     kept = [job for job in jobs if job.submitted_at > since or not since]
     if not kept:
@@ -42,17 +42,19 @@ def work(jobs: Sequence[TraceJob]) -> float:
 
 
 def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
-    """Return the work of the jobs as a share of the work that the capacity can do while jobs are submitted.
+    """Return the work of the jobs, divided by the work that `capacity` instances can do between the first
+    submission and the last.
 
-    0: all jobs are submitted at once.
+    Return 0 if all jobs are submitted at once.
     """
     span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     return work(jobs) / (capacity * span) if span else 0.0
 
 
 def scaled(jobs: Sequence[TraceJob], capacity: int, load: float) -> list[TraceJob]:
-    """Return the jobs with times of submissions scaled so that the offered work is the share `load` of the
-    capacity.
+    """Return the jobs with their submission times scaled so that `offered` returns `load` for them.
+
+    If all jobs are submitted at once, they all get the submission time 0.
     """
     factor = offered(jobs, capacity) / load
     return [replace(job, submitted_at=job.submitted_at * factor) for job in jobs]
@@ -87,7 +89,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the seconds for which the job's work would use the whole capacity of its most used resource."""
+    """Return the run time of the job, times the largest share of any resource's capacity that it needs."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

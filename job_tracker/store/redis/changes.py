@@ -82,11 +82,12 @@ class ChangeFeed:
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a write for the duration of the block. The server's message about the write has its token.
+        """Register a write for the duration of the block.
 
-        If the caller calls `publish` in the block, after the server's answer, the message is ignored. If
-        there is no answer, for example because the caller was cancelled, the change in the message is
-        published.
+        The server repeats the write's token in its message about the write, so that the message is
+        recognised. If the caller calls `publish` in the block, after the server's answer, the message is
+        ignored. If there is no answer, for example because the caller was cancelled, the change in the
+        message is published.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write

@@ -47,7 +47,8 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
     """Return the reason why a server with this `info` is refused; None if it is accepted.
 
-    `info` is the server's answer to INFO. `save` is its setting for RDB snapshots; None: it was not read.
+    `info` is the server's answer to INFO. `save` is the server's setting for RDB snapshots; None: the setting
+    was not read.
     """
     if info.get("role", "master") != "master":
         return "is a read-only replica; give the address of its primary"

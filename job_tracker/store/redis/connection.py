@@ -76,7 +76,7 @@ class Connection:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
         If a batch gets no answer, the calls that wait for the next batch fail, too. So a call takes at most
-        twice `answer_seconds`, or longer if hundreds of calls wait. A cancelled call may still take effect.
+        twice `answer_seconds`, unless hundreds of calls wait. A cancelled call may still take effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))
@@ -93,7 +93,7 @@ class Connection:
         return answer
 
     async def evaluate(self, script: Script, *arguments: str | int) -> list[Any]:
-        """Run the script with exactly these arguments. Raises the errors of the client library."""
+        """Run the script with these arguments, without the store's id. Raises the client library's errors."""
         call: Any = self.client.eval  # the library declares the types of its synchronous client
         answer: list[Any] = await call(script.text, 1, self._meta, *arguments)
         return answer
@@ -118,7 +118,8 @@ class Connection:
                 self._waiting.clear()
             for call, answer in zip(calls, answers, strict=True):
                 self._settle(call, answer)
-        # There is no await between the last check and this line, so no call relies on a batch that has ended.
+        # There is no await between the last check of `_waiting` and this line. So no call that comes later
+        # relies on this task.
         self._batches.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _answers(self, calls: list[_Call]) -> list[Any]:

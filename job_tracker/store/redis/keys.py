@@ -25,7 +25,8 @@ All keys begin with the same hash tag, `{prefix}`, so that scripts may use them 
                               zero bytes
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
     {p}:names                 sorted set, all scores 0: NAME, a zero byte, ID
-    {p}:metrics:ID            hash: a job's metrics, NAME -> the number of points seen, and the stride
+    {p}:metrics:ID            hash: a job's metrics, NAME -> the number of reported points, and the stride:
+                              of the reported points, every stride-th one is kept
     {p}:metrics:ID:NAME       list: the points of a metric, each "ATTEMPT STEP AT VALUE"
     {p}:artifacts:ID          hash: a job's artifacts, NAME -> JSON
     {p}:requests              hash: request key -> id, for the project named default

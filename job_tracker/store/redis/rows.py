@@ -54,7 +54,7 @@ def remains_of(text: bytes) -> Remains:
 def time_fields(where: JobFilter) -> Iterator[str]:
     """Yield four times of a filter as arguments of list.lua; "" for None.
 
-    They are `since` minus the slack, `since`, `until` plus the slack, and `until`.
+    They are `since` minus CLOCK_SLACK, `since`, `until` plus CLOCK_SLACK, and `until`.
     """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
@@ -63,7 +63,7 @@ def time_fields(where: JobFilter) -> Iterator[str]:
 
 
 def changing_fields(job: Job) -> tuple[str, ...]:
-    """Return the fields that an update may change, in the order of update.lua."""
+    """Return the fields, besides the state, that an update may change, in the order of update.lua."""
     return (
         str(job.attempt),
         text_of(job.started_at),

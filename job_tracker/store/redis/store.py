@@ -50,8 +50,8 @@ from job_tracker.store.redis.scripts import Script
 _DELETED_AT_ONCE = 100
 _READ_AT_ONCE = 1000
 
-# For each state, the states that a job may have when this state is written: those with a move to it in
-# TRANSITIONS, and the state itself unless it is terminal.
+# For each state that an update may write, the states that the job may have before it: those from which
+# TRANSITIONS leads to the written state, and the written state itself unless it is terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"

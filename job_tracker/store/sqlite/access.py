@@ -155,7 +155,7 @@ class SqliteAccess:
 def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
     """Return the ids of the ended tokens that must be deleted so that the new token fits the limits.
 
-    Raises TooManyTokens.
+    Raises TooManyTokens if a limit is reached, and none of the tokens that count towards it has ended.
     """
     now, replaced = token.created_at.timestamp(), []
     scopes = [("", limits.in_all)]

@@ -15,8 +15,8 @@ _REPLACED = ".replaced-"
 def back_up(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of the store at `path` into one file, durably.
 
-    A service that uses the store at the same time is not delayed. An existing `target` is not overwritten.
-    Raises StoreRefused.
+    A service that uses the store at the same time is not delayed. Raises StoreRefused if `target` exists, if
+    there is no store at `path`, or if the copy fails.
     """
     if target.exists():
         raise StoreRefused(f"{target}: exists, and backups are not overwritten; choose another name")
@@ -51,8 +51,8 @@ def stage(backup: Path, path: Path) -> Path:
 
 
 def last_given_beside(path: Path, store_id: str) -> int:
-    """Return the highest job id that may have been given by the store at `path`, or by a store that it has
-    replaced.
+    """Return the highest job id that may have been given by the store at `path`, or by an earlier store that
+    a restored backup has replaced.
 
     Only stores with this store id count. The result is 0 if there is no such store. The earlier stores matter
     if a backup is restored again: it lacks the ids that were given after the first restore.

@@ -83,8 +83,8 @@ class OpenFiles:
     def __init__(self, path: Path) -> None:
         """Record the inodes of the files.
 
-        The write-ahead log exists from the first read on. It does not exist on file systems without shared
-        memory, such as some network file systems.
+        The write-ahead log exists by now, since the store was read. But on file systems without shared
+        memory, such as some network file systems, there is none.
         """
         self._opened: Mapping[Path, Identity] = {
             file: _identity(file.stat())
@@ -108,10 +108,12 @@ class OpenFiles:
 
 
 def lock(path: Path) -> int:
-    """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
+    """Lock the store at `path` for this process, and return the descriptor of the lock.
 
-    The kernel frees the lock when the process ends. The folder is created if needed. If possible, other users
-    lose access to the folder, since anyone who can read the report keys in the store can forge reports.
+    Raises StoreRefused if another service uses the store, if one of the store's files is a link, or if its
+    folder cannot be written. The kernel frees the lock when the process ends. The folder is created if
+    needed. If possible, other users lose access to the folder, since anyone who can read the report keys in
+    the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():

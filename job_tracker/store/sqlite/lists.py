@@ -1,4 +1,4 @@
-"""Finds the ids of the jobs that match a filter, and reads few rows of other projects or callers.
+"""Finds the ids of the jobs that match a filter, without reading many rows of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So without further
 conditions, it reads about as many entries as it returns, however many jobs there are in other projects or

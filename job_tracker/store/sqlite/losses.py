@@ -32,15 +32,18 @@ class LossWatch:
         """Whether a file was truncated. If so, a checkpoint would damage the database."""
 
     def close(self) -> None:
-        """Close the watched files, after SQLite has closed its own."""
+        """Close the watched files.
+
+        Call this after SQLite has closed the store: closing the files earlier would free SQLite's locks.
+        """
         self._contents.close()
 
     def check(self) -> None:
         """Raise StoreLost if a file is lost, and StoreUnavailable if this cannot be determined."""
         if not (lost := self._lost()):
             return
-        # A folder is removed file by file. So wait until this is over, since the explanation must describe
-        # the final state.
+        # If the whole folder is being removed, the files disappear one by one. So wait a moment, since the
+        # explanation must describe the final state.
         time.sleep(_SETTLE_SECONDS)
         lost = self._lost() or lost
         self.is_whole = False

@@ -104,9 +104,9 @@ class Marker:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use. This is then known even if the log is lost.
+        """Record durably that the next id may be in use. Raises StoreUnavailable if this fails.
 
-        Raises StoreUnavailable.
+        So even if the write-ahead log is lost, no later job gets this id.
         """
         if not self._free:
             following = self._last_id(connection) + 1
@@ -125,7 +125,7 @@ class Marker:
     def settle(self, connection: sqlite3.Connection) -> None:
         """Record the last id as exact. Call this before the log is moved into the database.
 
-        If the mark is not exact and the log is missing, the next start assumes that jobs were lost.
+        Otherwise, the next start finds an inexact mark and no log, and assumes that jobs were lost.
         """
         exact = Mark(self._mark.store_id, self._last_id(connection), is_exact=True)
         if exact != self._mark:

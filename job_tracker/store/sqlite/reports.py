@@ -25,7 +25,10 @@ from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
 
 _NAN = -sys.float_info.max
-"""Stands for NaN in the table of points, since SQLite has no NaN. A report of this value is read as NaN."""
+"""Stands for NaN in the table of points, since SQLite has no NaN.
+
+If training itself reports this value, it is read as NaN, too.
+"""
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:

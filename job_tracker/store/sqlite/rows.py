@@ -74,5 +74,5 @@ def changing_columns(job: Job) -> dict[str, Any]:
 
 
 def moment(timestamp: float) -> datetime:
-    """Return the time of a column in seconds since 1970."""
+    """Return the time that a column has as seconds since 1970."""
     return datetime.fromtimestamp(timestamp, UTC)

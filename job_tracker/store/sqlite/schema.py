@@ -109,7 +109,9 @@ def refuse_what_is_not_ours(path: Path) -> None:
 
 
 def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
-    """Raise StoreRefused if the file never had a job, although its log or folders show that jobs existed."""
+    """Raise StoreRefused if the file never had a job, although its log or the folders in `used` show that
+    jobs existed.
+    """
     wal = files.wal_of(path)
     if not mark.has_content(path) and mark.has_content(wal):
         raise StoreRefused(

@@ -77,8 +77,8 @@ class SqliteStore(
         SqliteQueue.__init__(self, partial(self._all, self._reader), self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
-        # A cache of jobs. `_changed` removes each job that this process has written, and `update` removes a
-        # job whose row another program has changed.
+        # A cache of jobs. `_changed` removes each job that this process has written. A refused `update`
+        # removes its job, since another program may have changed the row.
         self._known: dict[int, Job] = {}
 
     @classmethod

@@ -68,7 +68,10 @@ class Submission:
         self._arguments = (*values.values(), *(each for _, bound in conditions for each in bound))
 
     def insert(self, db: sqlite3.Connection) -> Job:
-        """Insert the job, and return it with its id. Raises QueueFull and UnknownProject."""
+        """Insert the job, and return it with its id.
+
+        Raises QueueFull if a limit is reached, and UnknownProject if the project must be stored but is not.
+        """
         cursor = db.execute(self._statement, self._arguments)
         if not cursor.rowcount:
             raise self._refusal(db)
@@ -107,7 +110,10 @@ def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
 
 
 def find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    """Return the job that was submitted with this key; None if there is none. Raises RequestKeyConflict."""
+    """Return the job that was submitted with this key; None if there is none.
+
+    Raises RequestKeyConflict if the key was used for another request, which has another digest.
+    """
     query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
     row = db.execute(query, (request_key.project, request_key.key)).fetchone()
     if row is None:

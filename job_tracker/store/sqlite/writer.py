@@ -56,8 +56,8 @@ class GroupCommitter:
     The operations that come during a commit wait for the next commit. A commit takes as much CPU time as
     about ten operations. So under load, a commit first waits for a short time, until there are as many
     operations as in the previous commit. An operation must check first and write afterwards: an operation
-    that raises a TrackerError must not have written. The result of an operation reaches the caller once it is
-    durable.
+    that raises a TrackerError must not have written. The result of an operation reaches the caller once the
+    write is durable.
     """
 
     def __init__(

@@ -12,6 +12,8 @@ from tests.support.trainers.forkserver import ForkServer
 def forks() -> Iterator[Sequence[ForkServer]]:
     """Two fork servers, one for even ranks and one for odd ranks."""
     servers = [ForkServer(), ForkServer()]
+    for server in servers:
+        server.wait_for_imports()
     yield servers
     for server in servers:
         server.close()

@@ -4,7 +4,8 @@ python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
 
 These modules are imported, and these functions called. Each message at the descriptor, a socket, is an order
 as JSON. An order to start comes with the descriptors for standard output and error, and is answered with the
-pid. An order to reap a process that has ended is answered with its exit code (-N for signal N).
+pid. An order to reap a process that has ended is answered with its exit code (-N for signal N). Before the
+first answer, the server says that it has imported the modules.
 
 This module imports nothing of ours: it is the module `__main__` of a forked program until the program
 replaces it.
@@ -65,6 +66,12 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
             )
         self._turn = threading.Lock()
+        self._has_imported = False
+
+    def wait_for_imports(self) -> None:
+        """Wait for the imports of the server, so that they do not count as time of the first program."""
+        with self._turn:
+            self._wait()
 
     def start(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "Forked":
         """Start `python ARGUMENTS...`: -c CODE, -m MODULE or a path, then the arguments of the program."""
@@ -99,8 +106,17 @@ class ForkServer:
 
     def _ask(self, order: Mapping[str, Any], *descriptors: int) -> int:
         with self._turn:
+            self._wait()
             socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
-            answer = self._socket.recv(LONGEST)
+            return self._answer()
+
+    def _wait(self) -> None:
+        if not self._has_imported:
+            self._answer()
+            self._has_imported = True
+
+    def _answer(self) -> int:
+        answer = self._socket.recv(LONGEST)
         assert answer, "the fork server has ended"
         return int(answer)
 
@@ -166,10 +182,11 @@ def _rest_of(stream: Any) -> str:
 
 
 def serve(channel: socket.socket) -> Sequence[str]:
-    """Fork a process for each order.
+    """Say that all is imported, then fork a process for each order.
 
     This function returns only in the new processes, with the arguments of the program.
     """
+    channel.send(b"0")
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, LONGEST, 2)
         if not message:

@@ -57,6 +57,7 @@ def trained(
 def tensorflow_forks() -> Iterator[ForkServer]:
     """A fork server with TensorFlow, which takes four seconds of CPU time to import."""
     server = ForkServer(("tensorflow", "keras"), python_of("tensorflow_questions"))
+    server.wait_for_imports()
     yield server
     server.close()
 
@@ -65,6 +66,7 @@ def tensorflow_forks() -> Iterator[ForkServer]:
 def jax_forks() -> Iterator[ForkServer]:
     """A fork server with JAX."""
     server = ForkServer(("jax.numpy", "jax.sharding"), python_of("jax_questions"))
+    server.wait_for_imports()
     yield server
     server.close()
 
@@ -73,6 +75,7 @@ def jax_forks() -> Iterator[ForkServer]:
 def horovod_forks() -> Iterator[ForkServer]:
     """A fork server with Horovod, which imports PyTorch."""
     server = ForkServer(("horovod.torch",), python_of("horovod_questions"))
+    server.wait_for_imports()
     yield server
     server.close()
 
@@ -81,6 +84,7 @@ def horovod_forks() -> Iterator[ForkServer]:
 def horovod_tensorflow_forks() -> Iterator[ForkServer]:
     """A fork server with Horovod on TensorFlow."""
     server = ForkServer(("horovod.tensorflow", "keras"), python_of("horovod_tensorflow_questions"))
+    server.wait_for_imports()
     yield server
     server.close()
 

@@ -50,7 +50,7 @@ def _broadcast(tensor: Tensor, wire: Wire) -> None:
 def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
     """Compute the sum in rank 0 of the wire: chunks go from the last rank to rank 0, through all others.
 
-    While a rank sends a chunk, its neighbour sends the next one.
+    While a rank sends a chunk, its neighbour with the next higher rank sends the next chunk.
     """
     chunks = tensor.tensor_split(wire.size)
     received = torch.empty_like(chunks[0])

@@ -19,7 +19,8 @@ def register(replica: DistributedDataParallel, all_reduce: AllReduce, wire: Wire
         _: object,
         bucket: dist.GradBucket,  # type: ignore[name-defined]  # missing in PyTorch's stubs
     ) -> torch.futures.Future[torch.Tensor]:
-        # Divide first, like DistributedDataParallel, so that large sums do not overflow in few bits.
+        # Divide before summing, like DistributedDataParallel, so that sums do not overflow in a type of few
+        # bits, such as float16.
         gradients = bucket.buffer().div_(wire.size)
         all_reduce(gradients, wire)
         done: torch.futures.Future[torch.Tensor] = torch.futures.Future()

@@ -37,7 +37,7 @@ class History:
         self._recent.append(order)
 
     def since(self, count: int) -> list[Order]:
-        """Return the orders of the gradients that were taken after the first `count`."""
+        """Return the gradients that were taken after the first `count`, each as its worker and number."""
         missing = self.count - count
         assert 0 <= missing <= len(self._recent)
         return list(self._recent)[len(self._recent) - missing :]

@@ -102,7 +102,10 @@ class Hosts:
         self._visits: set[asyncio.Task[None]] = set()
 
     async def complete(self) -> None:
-        """Wait for all hosts. Raises GroupError with the missing instances after the meeting's time-out."""
+        """Wait until each host, an instance that runs processes, has connected.
+
+        Raises GroupError, which names the missing instances, if this takes longer than `meeting.timeout`.
+        """
         try:
             async with asyncio.timeout(self._place.meeting.timeout):
                 while missing := self._place.hosts.keys() - self._channels.keys():

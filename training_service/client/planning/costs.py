@@ -162,8 +162,8 @@ def memory(training: Training, layout: Layout) -> float:
 
 
 def _in_flight(at: Layout) -> float:
-    """Return the number of micro-batches whose activations the first rank holds at once (SC 2021, section
-    2.2).
+    """Return the number of micro-batches whose activations the first rank holds at once (Narayanan et al.,
+    2021, section 2.2).
     """
     if at.pipeline == 1:
         return 1.0
@@ -278,12 +278,13 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
     `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
     transfers while the pipeline fills and empties. In between, passes hide transfers, unless a rank sends for
     longer than it computes: ranks in the middle send in both directions. With several stages on each rank,
-    ranks wait for every transfer (SC 2021, section 2.2).
+    ranks wait for every transfer (Narayanan et al., 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
     latency, bandwidth = cluster.link(2, at.tensor * at.context * at.data)
-    # Each tensor rank sends its part, and the parts are gathered in the machine (SC 2021, section 4.1).
+    # Each tensor rank sends its part, and the parts are gathered in the machine (Narayanan et al., 2021,
+    # section 4.1).
     sent = _tokens(training, at) * training.model.width * training.number / at.tensor
     one = latency + sent / bandwidth
     if at.stages > 1:

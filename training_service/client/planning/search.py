@@ -200,7 +200,8 @@ def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) 
     """Yield all valid shapes, each with the numbers of micro-batches and stages to try."""
     model = training.model
     for tensor in _divisors(devices):
-        # Tensor ranks exchange activations in each layer, so they share a machine (SC 2021, takeaway 1).
+        # Tensor ranks exchange activations in each layer, so they share a machine (Narayanan et al., 2021,
+        # takeaway 1).
         if tensor > cluster.per_machine or model.heads % tensor or (model.key_value_heads or tensor) % tensor:
             continue
         for pipeline in _divisors(devices // tensor):

@@ -158,7 +158,11 @@ def _sent(visit: Visit) -> Filled:
 
 
 async def _kept(visit: Visit, filled: Filled) -> pb.TrainRequest:
-    """Return a request that has only the kept values of the form's source. Raises JobNotFound."""
+    """Return a request with only the values for which the form has no input (`_KEPT`), from the job that the
+    form was filled from.
+
+    It is empty if the form was not filled from a job. Raises JobNotFound.
+    """
     kept = pb.TrainRequest()
     if filled.source:
         of_source = request_for((await visit.jobs.get(visit.who, filled.source)).job)

@@ -58,7 +58,11 @@ def remove_queue(
 
 
 def _parents_first(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the tables, each after its parent's table. Cycles come last, because the service refuses them."""
+    """Yield the tables, each after its parent's table.
+
+    Queues in or below a cycle of parents come last: the service refuses the cycle, and the other queues are
+    declared before that error.
+    """
     waiting = dict(tables)
     while waiting:
         ready = [name for name, table in waiting.items() if str(table.get("parent")) not in waiting]

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,8 @@ def test_what_finds_other_libraries_is_started(forking: Launcher, tmp_path: Path
     assert isinstance(forking.start("-c", "pass"), Forked)
     assert not isinstance(forking.start("-c", "pass", PYTHONPATH=str(tmp_path)), Forked)
     assert not isinstance(forking.start("-c", "pass", OMP_NUM_THREADS="2"), Forked)
+
+
+def test_a_wait_for_imports_that_fail_ends_with_the_server() -> None:
+    with closing(ForkServer(("no_such_module",))) as server, pytest.raises(AssertionError, match="has ended"):
+        server.wait_for_imports()
