@@ -1,4 +1,4 @@
-"""`python -m training_service` is training-service."""
+"""`python -m training_service` runs the command `training-service`."""
 
 from training_service.commands import app
 

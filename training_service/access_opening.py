@@ -35,8 +35,8 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 
     `note` gets an event for each denial, and for each project that changes in the file.
 
-    Raises Unusable if the file of projects cannot be used, or if a file declares a project that was also
-    declared through the API.
+    Raises Unusable if the file of projects cannot be used, or if this file or the configuration declares a
+    project that was also declared through the API.
     """
     projects = Projects(store, note=note)
     await projects.load()
@@ -62,7 +62,8 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
     """Return a function that returns the projects of the configuration and of the file of projects.
 
-    The file is read again when it has changed. This function and the returned one raise Unusable.
+    The file is read again when it has changed. Both this function and the returned one raise Unusable, as
+    described for `open_access`.
     """
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):

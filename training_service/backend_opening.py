@@ -21,7 +21,7 @@ async def open_backend(
 ) -> Opened:
     """Open the configured backend for the jobs of a store. `metrics` observes the calls to the backend.
 
-    Raises BackendRefused.
+    Raises BackendRefused if the engine cannot be used as configured.
     """
     data_dir, most_log = settings.storage.data_dir, settings.logs.max_bytes_per_rank
     surroundings = Surroundings(

@@ -35,7 +35,7 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return `address`; None if ranks would refuse the certificate, because it is not for this host.
+        """Return `address`; None if ranks would refuse the certificate, as it is not for this address's host.
 
         Log a warning if the certificate is for another host, or if ranks might not trust its authority.
         """
@@ -92,7 +92,7 @@ class Certificates:
 
 
 def open_certificates(settings: Settings) -> Certificates | None:
-    """Return the certificates of the settings; None without TLS. Raises Unusable."""
+    """Return the certificates of the settings; None without TLS. Raises Unusable if they cannot be used."""
     tls = settings.server.tls
     if not tls.enabled:
         return None
@@ -104,7 +104,10 @@ def open_certificates(settings: Settings) -> Certificates | None:
 
 
 def read_certificate(settings: Settings) -> ServerTls:
-    """Return the certificate of the settings, in which TLS must be enabled. Raises Unusable."""
+    """Return the certificate of the settings, in which TLS must be enabled.
+
+    Raises Unusable if it cannot be used.
+    """
     return read_tls(*_files(settings))
 
 

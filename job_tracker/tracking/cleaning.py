@@ -22,7 +22,7 @@ class _Store(JobStore, AuditStore, Protocol):
 
 
 class Cleaner:
-    """Removes old data, as long as this replica is the leader. Each method may be repeated."""
+    """Removes old data. Each method may be repeated, and raises LeadershipLost if the term is over."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Cleaner:
         self._keep_events = keep_events
 
     async def sweep(self) -> None:
-        """Remove what is left of stopped groups that no longer have to be kept."""
+        """Remove the objects of stopped groups, such as folders and pods, that no longer have to be kept."""
         self._tenure.check()
         await self._backend.sweep(self._clock())
 

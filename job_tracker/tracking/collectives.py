@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from job_tracker.reports.collectives import DEFAULT_GROUP, Collective
 
 _SAME_SIZES = ("all_reduce", "allreduce")
-"""The operations in which all processes send the same size. In other operations, the sizes may differ."""
+"""The operations in which all processes send tensors of the same sizes. In others, the sizes may differ."""
 
 
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
@@ -36,7 +36,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that are behind, or that are in another operation than most processes.
+    """Return the processes that are behind; if none is, those in another operation than more than half.
 
     For each of these processes, the result has the operation in which the others wait.
     """

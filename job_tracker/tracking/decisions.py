@@ -14,7 +14,7 @@ from job_tracker.domain.job import Ending, Job, JobState
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start the group of the job's attempt, complete an interrupted start, or restart lost ranks."""
+    """Start the group of the job's attempt, complete an interrupted start, or restart ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def next_step(
 
     `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
     just started derives this from the stored job, and repeats the launch if in doubt. After a complete
-    launch, missing ranks are never launched again, since they may have run; Launch then only restarts ranks.
+    launch, missing ranks are never launched again, since they may have run. Launch then only restarts ranks.
 
     `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
     why the attempt no longer makes progress; None if it has not stalled. `restarts_ranks` says whether a
@@ -76,7 +76,7 @@ def next_step(
                 return Rest(at_most=wait)
             return Save(current.failed(failure, now))
         if current != job:
-            return Save(current)  # otherwise a crash during the stop would lose the outcomes of the ranks
+            return Save(current)  # a crash of the service during the stop would lose the ranks' outcomes
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)
@@ -147,9 +147,9 @@ def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
 
-    A success of the master counts. So does an exit with code 0 after a stop, if all steps are done. A failure
-    counts only if it came before the notice, or at an unknown time. A later failure may be a consequence of
-    the notice: a rank may have lost its peers, or a save may have failed.
+    The success of the master counts. So does its exit with code 0 after a stop, if all steps are done. The
+    failure of a rank counts only if it came before the notice, or at an unknown time. A later failure may be
+    a consequence of the notice: the rank may have lost its peers, or its save may have failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
@@ -172,9 +172,10 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
 
 
 def _eviction(seen: Observation) -> Eviction | None:
-    """Return the eviction notice.
+    """Return the eviction notice because of which the attempt has to be stopped.
 
-    None: there is none, the master succeeded, or a rank failed before the notice or at an unknown time.
+    None: there is no notice, the master has succeeded, or a rank failed before the notice or at an unknown
+    time.
     """
     notice = seen.eviction
     if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
@@ -185,13 +186,16 @@ def _eviction(seen: Observation) -> Eviction | None:
 def _failed_before(seen: Observation, notice: float) -> bool:
     """Return whether a rank failed before a notice (in seconds since 1970), or at an unknown time.
 
-    The time is unknown if the rank was removed at once. A notice never leads to such a removal.
+    The time is unknown, for example, if the rank's pod was deleted without a grace period. A notice never
+    leads to such a failure.
     """
     return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 
 
 def divergence(job: Job) -> Diagnosis | None:
-    """Return the diagnosis if the job's attempt has reported a number that its policy forbids, else None.
+    """Return the diagnosis if the attempt has reported NaN or infinity and the job's policy forbids this.
+
+    Otherwise, return None.
 
     The diagnosis depends on the stored job alone. So the same diagnosis is made again after a crash of the
     service, and repeated reports do not change it.

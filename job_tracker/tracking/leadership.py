@@ -2,9 +2,9 @@
 
 A leader loses its term in one of two ways. Either the store grants the next term, and from then on refuses
 all writes of the earlier term. Or the leader fails to renew its lease in time. The leader counts the time of
-its lease from the moment before its request. So it stops before the store lets another replica begin. The
-store can refuse only writes to the store itself. Therefore, the tracker calls `Tenure.check` before it starts
-or stops a group.
+its lease from just before it asked for the lease. So it stops before the store lets another replica begin.
+The store can refuse only writes to the store itself. Therefore, the tracker calls `Tenure.check` before it
+starts or stops a group.
 """
 
 import asyncio
@@ -95,7 +95,10 @@ class Leadership:
         self._clock = clock
 
     async def run(self) -> None:
-        """Campaign for the lease and lead until cancelled, then resign. Raises StoreLost."""
+        """Campaign for the lease and lead until cancelled, then resign.
+
+        Raises StoreLost if the store can never write again.
+        """
         while True:
             tenure = await self._elected()
             await self._lead(tenure)
@@ -139,7 +142,7 @@ class Leadership:
             await self._resign(tenure)
 
     async def _hold(self, tenure: Tenure) -> None:
-        """Renew the lease until the term is over. Raises StoreLost."""
+        """Renew the lease until the term is over. Raises StoreLost if the store can never write again."""
         pause = self._seconds / _RENEWALS
         while not await tenure.is_over(within=pause):
             asked_at = self._clock()

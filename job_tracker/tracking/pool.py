@@ -30,7 +30,10 @@ class _Queues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The results for one tree and one state of the machines."""
+    """The results for one tree of queues and one state of the machines (`number`).
+
+    `flavors` have the present capacity. `best` is the tree with the largest possible capacity.
+    """
 
     tree: Tree
     number: int
@@ -62,13 +65,13 @@ class FollowedPool:
     def tree(self) -> Tree:
         """The queues, and their flavors with the largest possible capacity.
 
-        This is the capacity that will be free when all other work on the machines has ended, except for work
-        that never ends. A job that does not fit on these flavors can never start.
+        This is the capacity for this service's jobs once all other work on the machines has ended, except for
+        work that never ends. A job that does not fit on these flavors can never start.
         """
         return self._current().best
 
     def now(self) -> Pool:
-        """Return the present flavors, and the queues.
+        """Return the flavors with their present capacity, and the queues.
 
         Both results stay the same objects until something changes.
         """

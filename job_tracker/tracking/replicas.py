@@ -1,6 +1,6 @@
 """The replicas of the service.
 
-Each replica writes a note about itself into the store, so that operators see it.
+Each replica writes a note about itself into the store, so that operators see which replicas there are.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Presence:
     async def run(self) -> None:
         """Write the note periodically.
 
-        Also remove the notes of replicas that have been away for a day, and notes that cannot be read.
+        Also remove the notes of replicas that have written none for a day, and notes that cannot be read.
         """
         while True:
             self._changed.clear()

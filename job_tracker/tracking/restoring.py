@@ -43,7 +43,10 @@ class Restored:
     repeated: int
     """The number of jobs that get another attempt, since the outcome of the last attempt is unknown."""
     strays: int
-    """The number of jobs that have groups, but are not unfinished jobs. The service stops these groups."""
+    """The number of jobs that have groups, but have ended or are unknown to the store.
+
+    The service stops these groups.
+    """
     last_skipped_id: int
 
 
@@ -95,7 +98,7 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # There is no back-off, since waiting would not help.
+            # The back-off ends at once, since waiting would not help.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 

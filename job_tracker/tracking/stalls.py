@@ -11,9 +11,9 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""The time that a step may always take, as a multiple of the longest recent step.
+"""The time that a step may always take, as a multiple of the median longest step.
 
-Of the longest recent steps of all processes, the median counts.
+This is the median, over the processes, of the longest recent step of each process.
 """
 PATIENCE_SECONDS = 540.0
 """The time for which an attempt without a deadline may always stand still if it is not proven to be stuck.
@@ -23,8 +23,9 @@ value is a minute less. So the process for which they wait is named before a wai
 to be the cause.
 """
 ASIDE_SECONDS = 1800.0
-"""The time that an attempt may always spend without progress in a declared phase, before its first steps, or,
-without a deadline, after its last step.
+"""The time that an attempt may always spend without progress in a declared phase or before its first steps.
+
+Without a deadline, this also holds after its last step.
 """
 BUSY_SECONDS = 86_400.0
 """The longest time without a step while the main thread of a process moves through the program."""
@@ -139,7 +140,7 @@ def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float
     active = max((each.active for each in stepping), default=0.0)
     is_busy = now - active <= limit and active - moved > _AFTER_STEP_SECONDS
     if watched.deadline is None and is_busy:
-        # For example, each step of a training may be a whole epoch.
+        # The main thread still moves, so the step may just be long. It may be a whole epoch, for example.
         limit = max(limit, min(BUSY_SECONDS, active - moved + limit))
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
@@ -201,7 +202,7 @@ def main_thread(stacks: str) -> str:
 
 
 def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnosis:
-    """Return the diagnosis of a stall, with the stacks of its processes."""
+    """Return the diagnosis of a stall, with the stacks of the attempt's processes."""
     guilty = missing(watched, quiet)
     waited = f"the attempt has made no progress for {stall.seconds:.0f} s"
     limit = stall.patience if stall.is_over else stall.limit
@@ -272,7 +273,7 @@ def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, st
 
 
 def _without_number(standing: str) -> str:
-    """Return the finding without the number of the process, so that equal findings are shown together."""
+    """Return the finding without the pid, so that otherwise equal findings are shown together."""
     return _NUMBER.sub("process", standing, count=1)
 
 

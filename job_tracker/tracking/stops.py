@@ -53,7 +53,7 @@ class Stops:
         return task.result()
 
     def forget(self, group: GroupRef) -> None:
-        """Forget the outcome of the stop, if it has ended."""
+        """Forget the outcome of the group's stop, if this stop has ended."""
         if self.has_ended(group):
             del self._tasks[group]
         if group not in self._tasks:

@@ -1,4 +1,4 @@
-"""Admits, launches, observes and settles jobs.
+"""Admits, launches and observes jobs, and records how they end.
 
 Only the tracker moves jobs that are launching or running. It compares a stored job with its observed group,
 and takes one step at a time (decisions.py). Events only say which job needs work. A periodic check of all
@@ -223,7 +223,7 @@ class Tracker:
                 self._look_at(job_id, state)
 
     def _look_at(self, job_id: int, state: JobState) -> None:
-        """Queue the work that follows from a job's change."""
+        """Add the work that follows from a job's change to the work queue."""
         if state.is_live:
             self._queue.add(job_id)
             return
@@ -263,7 +263,7 @@ class Tracker:
                 return await self._settle(key)
 
     async def _queue_due_jobs(self) -> timedelta:
-        """Queue the jobs that are due. Return the time until this has to be repeated."""
+        """Add the jobs that are due to the work queue. Return the time after which this must be repeated."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
         for job_id, due_at in first:
@@ -279,7 +279,7 @@ class Tracker:
             return self._options.repair_period
         now = self._clock()
         # If the clock was set back, backoffs would end too late. It may have been set back while the service
-        # was down, so the first look always queues the backoffs.
+        # was down, so the first look always adds the jobs in backoff to the work queue.
         may_be_late = not self._has_looked or now < self.looked_at
         self._has_looked, self.looked_at = True, now
         if may_be_late:
@@ -296,7 +296,7 @@ class Tracker:
         return self._options.repair_period
 
     async def _queue_back_offs(self) -> None:
-        """Queue all jobs in state BACKOFF.
+        """Add all jobs in state BACKOFF to the work queue.
 
         Otherwise, a backoff would end too late if the clock was set back.
         """
@@ -446,7 +446,7 @@ class Tracker:
         self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> Job:
-        """Write the next version of a job, and queue the work that follows from it.
+        """Write the next version of a job, and add the work that follows from it to the work queue.
 
         If the job was live and stays live, the caller takes the next step itself, with the returned version.
         """
@@ -456,7 +456,7 @@ class Tracker:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
             # The write may have taken effect. If it has not, the caller retries after a growing pause. The
-            # work that is queued here must not cut this pause short.
+            # work that is added here must not cut this pause short.
             if not is_next_step_of_caller:
                 if after.state.is_live:
                     self._queue.add(after.id)

@@ -1,6 +1,6 @@
 """Reads the files of a tree for the backends that run programs.
 
-The content of each file is checked against its hash again.
+The content of each file is checked against its hash, since it may have been changed since the upload.
 """
 
 import asyncio
@@ -53,7 +53,10 @@ class TreeContents:
             raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
 
     def _pieces(self, file: File) -> Iterator[bytes]:
-        """Yield the stored content, but at most one byte too many, which suffices to make the hash wrong."""
+        """Yield the stored content, up to one byte more than it should have.
+
+        This byte suffices to make the hash wrong.
+        """
         try:
             content = open_regular(file.sha256, self.blobs)
         except (FileNotFoundError, Suspicious) as error:
@@ -69,9 +72,10 @@ def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) ->
     """Yield a tar archive of the tree with all files below `folder`.
 
     The modes allow every user to change these files, since an engine unpacks the archive as root, before the
-    user of the program is known. Only the program can access the unpacked files. `shared` are empty folders
-    beside `folder`. In them, each user may create files, and remove the files that it has created. Folders
-    that contain `folder` belong to the engine's machine or image, and may be changed by root only.
+    user of the program is known. This is safe: only the program can access the unpacked files. `shared` are
+    empty folders beside `folder`. In them, each user may create files, and remove the files that it has
+    created. Folders that contain `folder` belong to the engine's machine or image, and may be changed by root
+    only.
     """
     made = set()
     for file in contents.manifest.files:

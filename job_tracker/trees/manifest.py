@@ -83,7 +83,7 @@ def is_tree(text: str) -> bool:
 
 
 def parsed(text: bytes, limits: TreeLimits) -> Manifest:
-    """Check the text of a manifest, and return its content. Raises InvalidField."""
+    """Return the manifest with this text. Raises InvalidField if the text is not allowed."""
     if len(text) > limits.max_manifest:
         raise _refused(
             f"it has {len(text)} bytes; at most {limits.max_manifest} are allowed. Send fewer files"

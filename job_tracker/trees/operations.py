@@ -60,7 +60,7 @@ class UploadTooLong(LimitExceeded):
 class Programs:
     """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
-    Every operation of a caller raises Forbidden if the caller's role does not allow it or the service runs no
+    Each method with a `caller` raises Forbidden if the caller's role does not allow it or the service runs no
     uploaded programs, and UnknownProject if the caller's default project does not exist. It may also raise
     LimitExceeded and StorageUnavailable.
     """
@@ -107,8 +107,8 @@ class Programs:
     async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
         """Store a manifest, and return which contents are missing.
 
-        The manifest comes in parts. Only the first part has the tree's name. Raises InvalidField. For the
-        other errors, see Programs.
+        The manifest comes in parts. Only the first part has the tree's name. Raises InvalidField if the
+        manifest is not allowed or belongs to another tree. For the other errors, see Programs.
         """
         self._check(caller, "put_manifest")
         most = self._store.limits.max_manifest
@@ -125,7 +125,7 @@ class Programs:
     async def upload_files(self, caller: Caller, messages: AsyncIterator[Pieces]) -> TreeStatus:
         """Store contents of one tree, and return which contents are still missing.
 
-        For the errors, see Upload.
+        For the errors, see Upload and Programs.
         """
         self._check(caller, "upload_files")
         async with self._uploads.turn(caller):
@@ -153,7 +153,8 @@ class Programs:
         """Check that a job of the project can run in the tree, and count this as a use of the tree.
 
         `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
-        complete, InvalidField if it lacks this file, and Forbidden if the service runs no uploaded programs.
+        complete, InvalidField if the tree lacks this file or `tree` cannot be the name of a tree, and
+        Forbidden if the service runs no uploaded programs.
         """
         self._check_enabled()
         trees = self._store.of(project)

@@ -24,8 +24,8 @@ _NOT_ENDED = frozenset(state for state in JobState if not state.is_terminal)
 class TreeSweeper:
     """Removes unused trees.
 
-    Trees of jobs that have not ended are marked first, and are never removed. A job that is submitted during
-    the marking has just used its tree, so this tree stays, too.
+    The trees of jobs that have not ended are never removed: before each removal, they count as used again. A
+    job that is submitted meanwhile has just used its tree, so this tree stays, too.
     """
 
     def __init__(self, jobs: JobStore, trees: TreeStore, keep: timedelta) -> None:
@@ -35,7 +35,7 @@ class TreeSweeper:
         self._keep = keep.total_seconds()
 
     async def run(self) -> None:
-        """Sweep once an hour, until cancelled."""
+        """Remove unused trees once an hour, until cancelled."""
         backoff = Backoff(first=60, longest=_PERIOD_SECONDS)
         failure = "unused trees cannot be removed"
         await repeat(self.sweep, backoff, period=_PERIOD_SECONDS, failure=failure, expected=TrackerError)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # seconds by which `seen_at` dates the arrival at a new place back, at most
+_BETWEEN_LOOKS = 2.0  # `seen_at` dates the arrival at a new place back by at most this many seconds
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,8 @@ class Standing:
     """The seconds since the process was last active: a new step or phase, a report, or a staged piece of
     data."""
     still_for: float
-    """The seconds since the process's main thread was last seen at another place."""
+    """The seconds for which the process's main thread has stood at one place of the program; see
+    `Steps.seen_at`."""
 
 
 class Steps:
@@ -55,7 +56,7 @@ class Steps:
         self._step: int | None = None
         self._began: float | None = None
         self._aside = 0.0  # seconds of this step in phases other than training
-        self._waited = 0.0  # seconds of this step
+        self._waited = 0.0  # seconds of this step in which the process waited for others
         self._waiting = 0
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._phase = TRAINING
@@ -110,7 +111,7 @@ class Steps:
                 self._waited += self._clock() - began
 
     def last(self) -> tuple[float, float] | None:
-        """Return the seconds of the last step, and its seconds of waiting for others; None if unknown."""
+        """Return the seconds of the last step, and how many of them were waiting; None if unknown."""
         return self._recent[-1] if self._recent else None
 
     def end(self) -> None:
@@ -120,9 +121,10 @@ class Steps:
     def seen_at(self, place: int) -> None:
         """Record the place of the main thread, as a number.
 
-        The thread that reads the signs calls this about once a second. A new place was reached after the
-        previous call and after the last record of activity (`moved_ago`). The later of these two times counts
-        as the arrival, but at the earliest _BETWEEN_LOOKS seconds before now.
+        The thread that reads the signs calls this about once a second. If the place is new, the main thread
+        has reached it at an unknown time since the previous call. The time of that call counts as the
+        arrival, or that of the last activity (`moved_ago`) if it was later, but never a time more than
+        _BETWEEN_LOOKS seconds ago.
         """
         now = self._clock()
         if place != self._place:
@@ -150,4 +152,4 @@ class Steps:
 
 
 OF_PROCESS = Steps()
-"""The signs of this process."""
+"""The signs of life of this process."""

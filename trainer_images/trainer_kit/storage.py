@@ -13,7 +13,10 @@ from trainer_kit.errors import StorageError
 
 
 def locate(uri: str) -> tuple[AbstractFileSystem, str]:
-    """Return the file system of `uri`, and the path on it without a trailing slash. Raises StorageError."""
+    """Return the file system of `uri`, and the path on it without a trailing slash.
+
+    Raises StorageError if the URI is invalid, or the library for it is missing.
+    """
     # This call imports the libraries of the file system. Some libraries draw random numbers at their import
     # (aiobotocore did, with httpx). A seeded training would then get other random numbers than with a plain
     # folder.

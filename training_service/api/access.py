@@ -196,7 +196,7 @@ def _number(role: Role) -> pb.Role.ValueType:
 
 
 def _role_of(number: int) -> Role | None:
-    """Return the role with this number; None for `no_role`. Raises InvalidField."""
+    """Return the role with this number; None for `no_role`. Raises InvalidField for an unknown number."""
     try:
         return Role(number) if number else None
     except ValueError:

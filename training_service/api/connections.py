@@ -48,8 +48,8 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # Otherwise, ended streams count towards the limit until they are freed, and gRPC refuses calls that
-        # are within the limit.
+        # With overload protection, ended streams would count towards the limit until they are freed, and gRPC
+        # would refuse calls that are within the limit.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _WAITING),
         ("grpc.server.max_pending_requests_hard_limit", _MOST_WAITING),

@@ -22,14 +22,17 @@ class CallLimits:
         self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
 
     def check(self, call: str, caller: Caller) -> None:
-        """Count a call of this name. Raises RateExceeded."""
+        """Count a call of this name. Raises RateExceeded if the caller makes too many calls of its kind."""
         rate = self._rates.get(call)
         if rate is not None and (wait := rate.take(caller.key)):
             who = f"callers at {caller.key or 'this host'}" if caller.means is Means.OPEN else caller.name
             raise _exceeded(KINDS[call], rate, who, wait)
 
     def check_report(self, job_id: int, attempt: int, process: int = 0) -> None:
-        """Count a call that a process of an attempt makes with its report token. Raises RateExceeded."""
+        """Count a call that a process of an attempt makes with its report token.
+
+        Raises RateExceeded if the process makes too many calls.
+        """
         rate = self._reports
         if rate is not None and (wait := rate.take((job_id, attempt, process))):
             who = f"process {process} of attempt {attempt} of job {job_id}"

@@ -10,14 +10,17 @@ from job_tracker.domain.errors import InvalidField
 _DEFAULT_PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
 _LARGEST_ANSWER: Final = 2 << 20
-"""Bytes at which a page ends: many clients read at most 4 MiB."""
+"""A page ends before it has more bytes than this, since many clients read at most 4 MiB."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
 
 def page_size(size: int) -> int:
-    """Return the size of the page that a request asks for; if that is 0, the default. Raises InvalidField."""
+    """Return the size of the page that a request asks for; if that is 0, the default.
+
+    Raises InvalidField if `size` is negative or too large.
+    """
     if not 0 <= size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     return size or _DEFAULT_PAGE
@@ -29,7 +32,7 @@ def page_of(
     """Return the messages of a page, and the token of the next page; "" if there is no next page.
 
     The token is the last name on this page. `entries` are ordered by name. `request` has `page_size` and
-    `page_token`. Raises InvalidField.
+    `page_token`. Raises InvalidField if the page size is not allowed.
     """
     limit, size = page_size(request.page_size), 0
     found: list[M] = []

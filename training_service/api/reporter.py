@@ -94,8 +94,9 @@ class ReporterServicer(TrainingReporterServicer):
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
         """Return the attempt to which the call's token belongs, and count the call for this process.
 
-        If the attempt has no such process, the call counts for process 0. Raises NotAllowed, RateExceeded and
-        StoreUnavailable.
+        If the attempt has no such process, the call counts for process 0. Raises NotAllowed if the token is
+        missing or not valid, RateExceeded if the process makes too many calls, and StoreUnavailable if the
+        store is needed to check the token and does not answer.
         """
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
@@ -134,7 +135,7 @@ def report_of(message: pb.ReportRequest) -> Report:
 
 
 def _has_content(message: pb.ReportRequest) -> bool:
-    """Return whether the message has anything besides the position of its process."""
+    """Return whether the message has anything besides `rank`, the position of its process in the training."""
     return bool(message.metrics or message.artifacts or any(message.HasField(name) for name in COUNTS))  # type: ignore[arg-type]
 
 

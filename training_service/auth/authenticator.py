@@ -38,8 +38,10 @@ class Authenticator(Protocol):
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
         """Return the caller, and the identity of its client certificate.
 
-        The identity is None if the caller was identified without a certificate. Raises StoreUnavailable,
-        RateExceeded, and NotAllowed with a message that quotes no unverified values from the caller.
+        The identity is None if the caller was identified without a certificate. Raises NotAllowed if the
+        caller cannot be identified; the message quotes no unverified values from the caller. Raises
+        RateExceeded if invalid tokens come too often from `address`, and StoreUnavailable if the store is
+        needed and does not answer.
         """
         ...
 
@@ -79,7 +81,10 @@ class Proofs:
 
 
 def bearer_token(metadata: Pairs) -> str | None:
-    """Return the token in the metadata `authorization: Bearer TOKEN`; None without one. Raises NotAllowed."""
+    """Return the token in the metadata `authorization: Bearer TOKEN`; None without this metadata.
+
+    Raises NotAllowed if the metadata is given several times or has another form.
+    """
     values = [value for key, value in metadata if key == AUTHORIZATION]
     if not values:
         return None

@@ -27,7 +27,10 @@ class PemFile:
     path: Path
 
     def certificates(self) -> tuple[bytes, list[x509.Certificate]]:
-        """Return the bytes of the file, and the certificates in it: at least one. Raises Unusable."""
+        """Return the bytes of the file, and the certificates in it.
+
+        Raises Unusable if the file cannot be read, or has no certificate.
+        """
         content = self._content()
         try:
             return content, x509.load_pem_x509_certificates(content)

@@ -72,7 +72,7 @@ class ServerTls:
 
 
 def read_tls(certificate: PemFile, key: PemFile, client_ca: PemFile | None = None) -> ServerTls:
-    """Read and check the files. Raises Unusable."""
+    """Read and check the files. Raises Unusable if one cannot be used, or if they do not belong together."""
     chain_pem, chain = certificate.certificates()
     leaf = chain[0]
     key_pem, private_key = key.private_key()
@@ -141,7 +141,7 @@ def _configuration(tls: ServerTls, client_certificates: bool) -> grpc.ServerCert
 def read_authorities(file: PemFile) -> str:
     """Return the certificates of the authorities in a file, as PEM, without those that have expired.
 
-    Raises Unusable.
+    Raises Unusable if the file cannot be used, or if all of them have expired.
     """
     return _pem(_valid_authorities(file))
 

@@ -36,7 +36,7 @@ from training_service._generated.access_service_pb2 import (
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
 from training_service.client.calls_aio import answer_of
 from training_service.client.credentials import Credentials
-from training_service.client.requests import encoded
+from training_service.client.requests import encoded, timestamp
 
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class AsyncAccess:
             request = ListTokensRequest(project=project, page_size=1000, page_token=page.next_page_token)
 
     async def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token by its id, for ever. The call may be repeated. Raises NotFound."""
+        """Revoke a token by its id, for ever. The call may be repeated. Raises NotFound for an unknown id."""
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
         return await self._answer_of(self._stub.RevokeToken, request)
 
@@ -124,8 +124,8 @@ class AsyncAccess:
     async def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
 
-        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended, if a file of the
-        service declares it, or if it is the project `default`.
+        Raises NotFound if there is no such project. Raises FailedPrecondition if the project has jobs that
+        have not ended, if a file of the service declares it, or if it is the project `default`.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
         await self._answer_of(self._stub.DeleteProject, request)
@@ -142,7 +142,8 @@ class AsyncAccess:
     async def remove_member(self, project: str, member: str) -> Project:
         """Remove a caller's role in a project.
 
-        Raises NotFound, and FailedPrecondition if a file of the service declares the project.
+        Raises NotFound if there is no such project, or the caller has no role in it. Raises
+        FailedPrecondition if a file of the service declares the project.
         """
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return await self._answer_of(self._stub.RemoveMember, request)
@@ -166,7 +167,7 @@ class AsyncAccess:
         Live attempts that use the key can then report only by printed lines, and only if they have not
         reported by calls before.
 
-        Raises NotFound, and FailedPrecondition for the current key.
+        Raises NotFound if there is no such key, and FailedPrecondition for the current key.
         """
         request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
         return await self._answer_of(self._stub.RemoveReportKey, request)
@@ -184,13 +185,13 @@ class AsyncAccess:
 
         Without a project, yield the events of all projects, which only operators may list. `caller` selects
         the events of the caller with this name. `since` (inclusive) and `until` (exclusive) bound the time of
-        the events; a time without a time zone counts as UTC.
+        the events; times without a time zone are local times.
         """
         request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
         if since is not None:
-            request.since.FromDatetime(since)
+            request.since.CopyFrom(timestamp(since))
         if until is not None:
-            request.until.FromDatetime(until)
+            request.until.CopyFrom(timestamp(until))
         while True:
             page = await self._answer_of(self._stub.ListAuditEvents, request)
             for event in page.events:

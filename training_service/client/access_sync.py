@@ -36,7 +36,7 @@ from training_service._generated.access_service_pb2 import (
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
 from training_service.client.calls_sync import answer_of
 from training_service.client.credentials import Credentials
-from training_service.client.requests import encoded
+from training_service.client.requests import encoded, timestamp
 
 T = TypeVar("T")
 
@@ -180,13 +180,13 @@ class Access:
 
         Without a project, yield the events of all projects, which only operators may list. `caller` selects
         the events of the caller with this name. `since` (inclusive) and `until` (exclusive) bound the time of
-        the events; a time without a time zone counts as UTC.
+        the events; times without a time zone are local times.
         """
         request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
         if since is not None:
-            request.since.FromDatetime(since)
+            request.since.CopyFrom(timestamp(since))
         if until is not None:
-            request.until.FromDatetime(until)
+            request.until.CopyFrom(timestamp(until))
         while True:
             page = self._answer_of(self._stub.ListAuditEvents, request)
             yield from page.events

@@ -268,8 +268,8 @@ def jobs(
         submitted_by=submitted_by,
         all_projects=all_projects,
         page_size=page_size,
-        submitted_since=None if since is None else _timestamp(since),
-        submitted_before=None if until is None else _timestamp(until),
+        submitted_since=None if since is None else timestamp(since),
+        submitted_before=None if until is None else timestamp(until),
         mine=mine,
         tags=tags,
         before_job=before_job,
@@ -331,7 +331,7 @@ def logs(
         attempt=attempt,
         follow=follow,
         tail_lines=tail_lines,
-        since=None if since is None else _timestamp(since),
+        since=None if since is None else timestamp(since),
         timestamps=timestamps,
         position=position,
     )
@@ -389,7 +389,8 @@ def _duration(span: timedelta | None) -> Duration | None:
     return duration
 
 
-def _timestamp(moment: datetime) -> Timestamp:
-    timestamp = Timestamp()
-    timestamp.FromDatetime(moment.astimezone(UTC))
-    return timestamp
+def timestamp(moment: datetime) -> Timestamp:
+    """Convert a time; without a time zone, it is local time."""
+    converted = Timestamp()
+    converted.FromDatetime(moment.astimezone(UTC))
+    return converted

@@ -1,9 +1,9 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
 A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
-it to make room needs an exclusive lock. A dataset is filled under another name and then renamed, so it is
-always complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder with
-such a name and without a lock was left by a killed process.
+it to make room needs an exclusive lock. A dataset is filled under a temporary name, KEY.*.partial, and then
+renamed, so it is always complete. Until the renaming, the process that fills the folder holds a lock on it.
+So a folder with a temporary name and without a lock was left by a killed process.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from trainer_kit.errors import DataError, StorageError
 from trainer_kit.staging.pieces import files_in
 
 _NAME: Final = "trainer-kit-staging"
-"""The folder of the datasets within the given folder, which may have other files."""
+"""The subfolder with the datasets. The configured folder itself may have other files, too."""
 _LOCK: Final = ".lock"
 _PARTIAL: Final = ".partial"
 
@@ -48,12 +48,12 @@ class Kept:
             yield folder
 
     def make_room(self, size: int, key: str) -> None:
-        """Remove unused datasets, the least recently used first, until the new dataset fits.
+        """Remove unused datasets, the least recently used first, until a dataset of `size` bytes fits.
 
         Leftovers of killed processes are always removed.
 
-        If other processes of this machine are filling the same dataset, their copies do not count, because
-        only one copy stays. Raises DataError if the new dataset does not fit.
+        If other processes of this machine are filling the same dataset (`key`), their copies do not count,
+        because only one copy stays. Raises DataError if the dataset does not fit.
         """
         if size > self._most:
             raise DataError(
@@ -82,7 +82,7 @@ class Kept:
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # so that no other process looks for leftovers now
+            with _held(self.folder, fcntl.LOCK_EX):  # until it is locked, it looks like a leftover
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial

@@ -46,9 +46,10 @@ class Peers:
         return room
 
     def pass_on(self, outgoing: Tensor | None, incoming: Tensor | None) -> None:
-        """Send to the next rank, and at the same time receive from the rank before.
+        """Send `outgoing` to the next rank, and at the same time receive `incoming` from the rank before.
 
-        So a ring of ranks cannot deadlock.
+        None means that there is nothing to send or to receive. Because both happen at the same time, a ring
+        of ranks cannot deadlock.
         """
         operations = []
         if outgoing is not None:
@@ -70,7 +71,7 @@ class Peers:
         return json.loads(bytes(bytes_of(packed)))
 
     def of_each(self, digest: bytes) -> list[bytes]:
-        """Return the digest of each rank. All have the same length."""
+        """Return the digests that all ranks pass, by rank. They must have the same length."""
         if self.size == 1:
             return [digest]
         rooms = [self.room(len(digest)) for _ in range(self.size)]

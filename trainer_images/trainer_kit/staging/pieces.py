@@ -15,7 +15,7 @@ from fsspec import AbstractFileSystem
 from trainer_kit.errors import DataError, StorageError
 
 LEAST, PIECE = 64 << 10, 4 << 20
-"""The limits of the size of pieces, in bytes; only the last piece may be smaller.
+"""The lower and the upper limit of the size of pieces, in bytes; only the last piece may be smaller.
 
 A rank holds about three pieces in memory at a time.
 """
@@ -103,7 +103,8 @@ class Source:
     def read(self, piece: Piece) -> bytes:
         """Return the content of a piece from storage.
 
-        Raises DataError or StorageError, with the path of the file.
+        Raises DataError if a file is missing or has changed, and StorageError if storage fails. Both name the
+        file.
         """
         parts = []
         for name, start, size in piece:
@@ -149,7 +150,7 @@ def make(folder: Path, files: Sequence[File]) -> None:
 
 
 def write(folder: Path, piece: Piece, content: memoryview) -> None:
-    """Write a piece into the local files. Raises StorageError."""
+    """Write a piece into the local files. Raises StorageError if that fails."""
     begin = 0
     for name, start, size in piece:
         try:

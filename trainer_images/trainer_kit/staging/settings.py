@@ -22,7 +22,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the variables. Raises ParameterError, which names an invalid one."""
+        """Read the variables. Raises ParameterError if one is invalid; the error names it."""
         folder = environment.text("STAGING_FOLDER", default="")
         gigabytes = environment.positive_number("STAGING_GB", default=cls.most_bytes / _GB)
         return cls(

@@ -38,7 +38,7 @@ def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None
 
     Raises DataError if there are no files, if they differ from their hashes or between ranks, or if they do
     not fit on the disk or in STAGING_GB. Raises StorageError if storage or the disk fails, GroupError if a
-    rank is lost, and ParameterError.
+    rank is lost, and ParameterError if a setting in the environment is invalid.
     """
     settings = settings or Settings.from_environment()
     if settings.way is Way.NONE:

@@ -1,4 +1,4 @@
-"""Hashes of staged files. A dataset may have its own, in a file SHA256SUMS as sha256sum writes it."""
+"""Hashes of staged files. A dataset may bring hashes in a file SHA256SUMS, as sha256sum writes it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ NAME = dataset_versions.HASHES
 
 
 def computed(folder: Path, names: list[str]) -> dict[str, str]:
-    """Return the SHA-256 of each file, in hexadecimal."""
+    """Return the SHA-256 of each file in hexadecimal, by name."""
     sums = {}
     for name in names:
         with (folder / name).open("rb") as file:
@@ -21,12 +21,16 @@ def computed(folder: Path, names: list[str]) -> dict[str, str]:
 
 
 def written(sums: Mapping[str, str]) -> str:
-    """Return the content of SHA256SUMS."""
+    """Return these hashes in the form of a file SHA256SUMS."""
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items())
 
 
 def check(folder: Path, sums: Mapping[str, str], uri: str) -> None:
-    """Compare the hashes with the dataset's own, if it has any. Raises DataError, which names the file."""
+    """Compare the hashes with those in the dataset's SHA256SUMS, if it has this file.
+
+    Raises DataError, which names the file, if a hash differs, or a line of SHA256SUMS is malformed or names a
+    file that is not in the dataset.
+    """
     if NAME not in sums:
         return
     for number, line in enumerate((folder / NAME).read_text(errors="replace").splitlines(), 1):

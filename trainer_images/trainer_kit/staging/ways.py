@@ -36,7 +36,7 @@ class Way(StrEnum):
 
 Read = Callable[[Piece], bytes]
 Arrived = Callable[[Piece, Tensor], None]
-"""A function that is called with each piece on each rank."""
+"""A function that each rank calls with each piece and its content."""
 
 
 class Route(NamedTuple):
@@ -48,12 +48,12 @@ class Route(NamedTuple):
 
 
 def route(way: Way, rank: int, size: int) -> Route:
-    """Return the route of a rank on a way that is a tree."""
+    """Return the route of a rank if the pieces go down a tree of ranks, as in every way but `shards`."""
     match way:
         case Way.DIRECT:
             return Route(None)
         case Way.BROADCAST:
-            # The number of the parent is the rank without its lowest 1 bit. The largest subtree comes first.
+            # The parent's number is the rank with its lowest 1 bit cleared. The largest subtree comes first.
             bits = reversed(range((rank & -rank).bit_length() - 1 if rank else size.bit_length()))
             children = [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
             return Route(rank & (rank - 1) if rank else None, children)

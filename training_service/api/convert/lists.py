@@ -64,7 +64,7 @@ def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFil
 def _id_of(digits: str) -> int:
     """Return the number with these digits.
 
-    If there are many digits, return a number above all ids, since int() accepts at most 4,300 digits.
+    For _LONGEST_ID digits or more, return a number above all ids: int() would refuse more than 4,300 digits.
     """
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID

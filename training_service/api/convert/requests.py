@@ -93,7 +93,7 @@ def request_for(job: Job) -> pb.TrainRequest:
     It also has the values that the job got by default, so the new job gets them even if the defaults change.
     """
     spec = job.spec
-    # The variable with the undeclared parameters is not a parameter: the service makes it again.
+    # `spec.parameters` has the undeclared parameters, too: the service makes this variable from them again.
     environment = {name: value for name, value in spec.environment.items() if name != FREE_PARAMETERS}
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(

@@ -99,7 +99,7 @@ def _what_happened(why: Diagnosis) -> str:
     """Return the summary and the cause of a diagnosis.
 
     If the cause is unknown, return the summary and the line of the evidence that most likely names the cause,
-    usually the last line. If the attempt has stalled, return only the summary.
+    usually the last line. The line is left out if the attempt has stalled, or if the summary has it already.
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'

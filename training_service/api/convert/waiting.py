@@ -52,7 +52,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
 def queue_request_of(request: pb.GetQueueRequest) -> tuple[QueueFilter, int, Place | None]:
     """Return the filter, the size of the page, and the place after which the page begins.
 
-    Raises InvalidField.
+    The place is None for the first page. Raises InvalidField if a field is invalid.
     """
     project = project_of("project", request.project) if request.project else ""
     where = QueueFilter(project=project, queue=request.queue)

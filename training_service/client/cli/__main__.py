@@ -1,4 +1,4 @@
-"""`python -m training_service.client.cli` is trainctl."""
+"""`python -m training_service.client.cli` runs the command `trainctl`."""
 
 from training_service.trainctl import main
 

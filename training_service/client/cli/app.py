@@ -86,7 +86,7 @@ def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
 def _unwrapped(text: str) -> str:
     """Join the lines of each paragraph that has no indented lines.
 
-    Otherwise, the help would keep the line breaks of the source.
+    Without this, the help would keep the line breaks of the source.
     """
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(each if "\n " in each else each.replace("\n", " ") for each in paragraphs)

@@ -44,7 +44,7 @@ class Decision:
 
     instances: int
     parameters: Mapping[str, str]
-    """The parameters of the job. For an elastic algorithm, they include the lower bound."""
+    """The parameters of the job. For an elastic algorithm, they include LEAST_PARAMETER."""
     request_key: str
 
 

@@ -1,8 +1,9 @@
 """Writes its own pid to a file, and then becomes a background service.
 
-It runs as `python -I -S background_starter.py RECORD COMMAND...`. So a service always has a record, even if
-trainctl is killed right after the start. The record has the pid, and the start time of the process in ticks
-since the start of the machine. The time distinguishes the process from a later one with the same pid.
+It runs as `python -I -S background_starter.py RECORD COMMAND...`, where RECORD is the path of the file. So
+the file exists for each service, even if trainctl is killed right after the start. It has the pid, and the
+start time of the process in ticks since the start of the machine. The time distinguishes the process from a
+later one with the same pid.
 """
 
 import os
@@ -17,7 +18,7 @@ def start_of(pid: int) -> int:
 
 
 def main(record: str, command: list[str]) -> None:
-    """Write the record, and run the command in place of this program."""
+    """Write the file `record`, and run the command in place of this program."""
     draft = Path(f"{record}.part")
     with draft.open("w") as file:
         file.write(f"{os.getpid()} {start_of(os.getpid())}\n")

@@ -37,7 +37,7 @@ def errors_reported() -> Iterator[None]:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
     except KeyboardInterrupt as interrupt:
-        # Users know that they have pressed Ctrl-C, so a line is printed only if it has a next step.
+        # Users know that they have pressed Ctrl-C, so print a line only if notes say what to do next.
         if notes := getattr(interrupt, "__notes__", ()):
             remark(". ".join(["interrupted", *notes]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -1,12 +1,11 @@
 """trainctl audit."""
 
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from training_service.client.cli.commands.policy_options import duration
+from training_service.client.cli.commands.moments import TIME_HELP, moment
 from training_service.client.cli.output import remark
 from training_service.client.cli.render import audit as render
 from training_service.client.cli.session import session_of
@@ -14,27 +13,11 @@ from training_service.client.cli.session import session_of
 _LARGEST_PAGE = 1000
 
 
-def moment(text: str) -> datetime:
-    """Parse a time: how long ago it was, or a date with or without a time of day. Raises BadParameter."""
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    try:
-        ago: timedelta = duration(text)
-    except typer.BadParameter:
-        raise typer.BadParameter(
-            f"'{text}' is not a time; write how long ago it was, for example 10m, 2h or 1d, or the time, for "
-            "example 2026-01-31T12:00"
-        ) from None
-    return datetime.now(UTC) - ago
-
-
 def audit(
     context: typer.Context,
     since: Annotated[
         Any,
-        typer.Option(parser=moment, metavar="TIME", help="Only events since TIME: 1d (ago), or 2026-01-31."),
+        typer.Option(parser=moment, metavar="TIME", help=f"Only events since TIME: {TIME_HELP}."),
     ] = None,
     until: Annotated[
         Any, typer.Option(parser=moment, metavar="TIME", help="Only events before TIME.")

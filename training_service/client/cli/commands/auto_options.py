@@ -82,7 +82,7 @@ Every = Annotated[
 def number(text: str | None) -> int | None:
     """Return the number in --instances; None for `auto`, or if the option is not given.
 
-    Raises BadParameter.
+    Raises BadParameter for any other text.
     """
     if text is None or text == AUTO:
         return None
@@ -94,7 +94,10 @@ def number(text: str | None) -> int | None:
 
 
 def wish(algorithm: str, *, wanted: bool, **given: Any) -> Wish | None:
-    """Return the options of a study as a Wish; None if no study is `wanted`. Raises BadParameter."""
+    """Return the options of a study as a Wish; None if no study is `wanted`.
+
+    Raises BadParameter if an option is missing or not allowed, or is given although no study is wanted.
+    """
     if not wanted:
         if unused := next((name for name, value in given.items() if value is not None), None):
             raise typer.BadParameter("it needs --instances auto", param_hint="--" + unused.replace("_", "-"))

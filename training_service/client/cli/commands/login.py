@@ -57,7 +57,7 @@ def whoami(context: typer.Context) -> None:
 
 
 def _read(path: str) -> str:
-    """Return the token in the file; `-` is standard input. Raises InvalidRequest."""
+    """Return the token in the file; `-` is standard input. Raises InvalidRequest if there is none."""
     try:
         if path != "-":
             with Path(path).open() as file:

@@ -130,7 +130,7 @@ def plan_transformer(
     entry = plans.Advice(training, cluster, decision, least_gain)
     output = session_of(context).output
     output.show(entry, plans.text, plans.panel, brief=plans.parameters)
-    if output.form is Form.QUIET:  # the brief form has no note
+    if output.form is Form.QUIET:  # the brief form does not show the refusals
         for refusal in entry.refusals:
             remark(refusal)
 

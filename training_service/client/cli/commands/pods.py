@@ -92,7 +92,7 @@ def pod_options(
     apart: str,
     strict_placement: bool,
 ) -> PodOptions:
-    """Build the PodOptions of a request from the options. Raises BadParameter."""
+    """Build the PodOptions of a request from the options. Raises BadParameter if one is not valid."""
     if strict_placement and not (near or apart):
         raise typer.BadParameter("it needs --near or --apart", param_hint="--strict-placement")
     return PodOptions(

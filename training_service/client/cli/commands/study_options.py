@@ -9,8 +9,6 @@ import typer
 
 from training_service.client.scaling.worth import Prices
 
-AUTO_PANEL = "With --instances auto: a short study chooses the number"
-
 LeastEfficiency = Annotated[
     float, typer.Option(help="Share of the speed of one instance that each added instance must add.")
 ]

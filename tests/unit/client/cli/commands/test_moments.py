@@ -1,11 +1,11 @@
-"""The times that trainctl audit accepts."""
+"""The times that options accept."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
 
-from training_service.client.cli.commands.audit import moment
+from training_service.client.cli.commands.moments import moment
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_a_time_may_be_how_long_ago_it_was() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "-1d", "99999d", "0001-01-01T00:00+14:00"])
 def test_another_text_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="write how long ago it was, for example 10m, 2h or 1d"):
+    with pytest.raises(typer.BadParameter, match="is not a time; write 2h or 7d ago"):
         moment(text)
