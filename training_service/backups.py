@@ -28,7 +28,8 @@ _RETRY_SECONDS = 0.2
 def back_up(settings: Settings, target: Path) -> None:
     """Copy the job store, which may be in use, to a new file.
 
-    Raises StoreRefused if the jobs are in Redis, if `target` exists, or if the copy fails.
+    Raises StoreRefused if the jobs are in Redis, if there is no job store, if `target` exists, or if the copy
+    fails.
     """
     if settings.store.url is not None:
         raise StoreRefused(_IN_REDIS)

@@ -1,4 +1,4 @@
-"""Logs at the start who can use the service, and warns of insecure settings."""
+"""When the service starts, logs who can use it, and warns of insecure settings."""
 
 import logging
 import os

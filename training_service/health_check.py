@@ -9,7 +9,7 @@ from training_service.settings import Settings
 
 _ANSWER_SECONDS = 3
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
-"""Hosts that stand for all addresses, and the host at which this machine reaches them."""
+"""Hosts that mean "listen at all addresses"; for each, the host to which this machine can connect."""
 
 
 class NotHealthy(Exception):

@@ -127,7 +127,7 @@ def make_leadership(
             on_save=saved,
             models=models,
             resolve=resolver.completed,
-            before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
+            before_launch=keys.refresh,  # so that all launches of an attempt use one key, see ReportKeys.of
             access=opened.access,
             on_waiting=opened.on_waiting,
         )

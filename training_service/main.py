@@ -248,7 +248,7 @@ async def _catalog(
 def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -> None:
     """Write a file with a token for trainctl on this machine. If callers need no token, remove the file.
 
-    Raises CannotServe.
+    Raises CannotServe if the file cannot be written or removed.
     """
     folder = settings.storage.data_dir
     try:

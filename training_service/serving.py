@@ -76,7 +76,7 @@ class Listener:
         return loopback_hosts() if host.lower() == "localhost" else (host,)
 
     def bind(self, server: grpc.aio.Server) -> int:
-        """Let the server listen at this address, and return the port. Raises CannotServe.
+        """Let the server listen at this address, and return the port. Raises CannotServe if it cannot listen.
 
         For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
         another program could listen at one of them, and receive the tokens of clients that connect to it.
@@ -178,7 +178,7 @@ class Servers:
             await self._serving.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def drain(self) -> None:
-        """Let health checks answer that the service is about to stop."""
+        """Let health checks answer NOT_SERVING, because the service is about to stop."""
         await self._serving.enter_graceful_shutdown()
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ _OF_JOBS_IN_STORAGE = ("models", "checkpoints", "logs")
 
 
 async def open_store(settings: Settings) -> Store:
-    """Open the configured store. Raises StoreRefused."""
+    """Open the configured store. Raises StoreRefused if it cannot be used."""
     if settings.store.url is None:
         from job_tracker.store.sqlite import SqliteStore
 
@@ -26,8 +26,8 @@ async def open_store(settings: Settings) -> Store:
     from job_tracker.store.redis import Address, RedisStore
 
     address = Address(settings.store.url.get_secret_value(), settings.store.prefix)
-    # data_dir has a file for each Redis store that it was used with; the file has the store's id. Its name
-    # is a hash of the address without the password, which str(address) leaves out.
+    # data_dir has a file for each Redis store that it was used with. The file has the store's id. The file's
+    # name is a hash of the address without the password: str(address) leaves the password out.
     name = hashlib.sha256(str(address).encode()).hexdigest()[:16]
     return await RedisStore.open(
         address,

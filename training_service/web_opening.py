@@ -58,7 +58,8 @@ class Dashboard:
 def is_wanted(settings: Settings) -> bool:
     """Return whether to serve the dashboard.
 
-    If a library is missing, raise CannotOpenDashboard if `web.enabled` is true, and return False otherwise.
+    If the settings allow it but a library is missing, the answer is False. But if `web.enabled` is true, this
+    raises CannotOpenDashboard.
     """
     wanted = settings.web.enabled
     if wanted is False or (wanted is None and not is_loopback(settings.server.address)):

@@ -217,7 +217,7 @@ class Access:
             raise _unknown(name)
         if left:
             raise NotPossible(
-                f"project {name} has {left} jobs that have not ended; cancel them, or wait for their end"
+                f"project {name} has jobs that have not ended ({left}); cancel them, or wait for their end"
             )
         await self._callers.announce()
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from job_tracker.store.lease import Term
 
 Changed: TypeAlias = Mapping[tuple[str, str], str | None]
-"""Notes by kind and key. None: the note is removed."""
+"""Notes by kind and key. None, or an empty text: the note is removed."""
 
 
 class SchedulingStore(Protocol):

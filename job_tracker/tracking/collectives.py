@@ -36,7 +36,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that are behind; if none is, those in another operation than more than half.
+    """Return the processes that are behind; if none is, those in another operation than the majority.
 
     For each of these processes, the result has the operation in which the others wait.
     """

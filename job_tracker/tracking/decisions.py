@@ -76,7 +76,7 @@ def next_step(
                 return Rest(at_most=wait)
             return Save(current.failed(failure, now))
         if current != job:
-            return Save(current)  # a crash of the service during the stop would lose the ranks' outcomes
+            return Save(current)  # otherwise a service crash during the stop would lose the outcomes
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)

@@ -55,8 +55,9 @@ async def catch_up(
 ) -> Restored:
     """Skip the ids that may be in use, and move each unfinished job to its last attempt that has a group.
 
-    `last_given` is the highest id that is known to be in use. The call may be repeated. Raises
-    StoreUnavailable, BackendUnavailable, and LeadershipLost if another replica leads.
+    A launching or running job without a group gets another attempt. `last_given` is the highest id that is
+    known to be in use. The call may be repeated. Raises StoreUnavailable, BackendUnavailable, and
+    LeadershipLost if another replica leads.
     """
     async with aclosing(backend.watch()) as watch:
         groups = await snapshot_of(watch)

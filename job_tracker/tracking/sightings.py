@@ -25,7 +25,7 @@ class Sightings:
         self._on_change = on_change
         self._on_end = on_end
         self._seen: dict[int, dict[GroupRef, Observation]] = {}
-        """The last observations by job id, so that the groups of a job are found quickly among many."""
+        """The last observations by job id, so that a job's groups are found quickly among many groups."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:

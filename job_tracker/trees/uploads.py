@@ -178,9 +178,9 @@ class Upload:
         return there.st_ino == os.fstat(file).st_ino
 
     def _copy_beginning(self, sha256: str, file: int, size: int) -> None:
-        """Copy at most the first `size` bytes that another upload has written to the beginning of `file`.
+        """Copy to `file` at most the first `size` bytes that another upload has written.
 
-        The file is then at its beginning again: the caller hashes these bytes, and continues after them.
+        Then go back to the beginning of `file`: the caller hashes these bytes, and continues after them.
         """
         with suppress(FileNotFoundError, Suspicious), open_regular(sha256, self._incoming) as other:
             _write(file, other.read(size))

@@ -46,9 +46,9 @@ def divided(asked: Sequence[Question], clients: int, skew: float, seed: int = 1)
 
 
 def prepare(clients: int, skew: float, storage_uri: str, dataset_id: str) -> dataset_versions.DatasetVersion:
-    """Divide the questions among clients, and return the version of a dataset with them.
+    """Divide the questions among clients, write them as a version of a dataset, and return this version.
 
-    The version is written unless it exists.
+    If this version exists already, nothing is written.
     """
     asked = questions.load()
     ids = {name: number for number, name in enumerate(sorted({each.coarse for each in asked}), start=1)}

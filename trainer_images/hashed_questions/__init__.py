@@ -1,1 +1,1 @@
-"""Logistic regression over hashed words and pairs: workers exchange only the weights that they touch."""
+"""Logistic regression over hashed words and pairs: workers get only the weights that their questions use."""

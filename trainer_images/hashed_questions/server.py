@@ -61,7 +61,7 @@ class Server:
         }
 
     def whole(self, examples: int, until: int) -> float:
-        """Take the gradient of all examples at the current weights, and return the sum of their losses.
+        """Take the gradient of all examples at the current weights, and return the sum of all losses.
 
         Every worker sends its part now. Afterwards, steps below `until` are served. Raises GroupError if a
         worker is lost.

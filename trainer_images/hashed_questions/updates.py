@@ -100,7 +100,7 @@ class Weights:
         self._whole = self._mean(pushes, examples)
 
     def apply(self, pushes: list[Push], examples: int) -> None:
-        """Change the weights by the pushes of a step, which are sums over `examples` examples."""
+        """Change the weights by the pushes of a step, whose gradients are sums over `examples` examples."""
         gradient = self._mean(pushes, examples) + self._whole
         moved = self.values - self._lr * gradient
         threshold = np.float32(self._lr * self._l1)

@@ -14,9 +14,9 @@ class Augmentation:
     """The augmentation of one epoch."""
 
     def __init__(self, examples: int, *, seed: int, epoch: int, padding: int, flip: bool) -> None:
-        """Shift each image by up to `padding` pixels in each direction.
+        """Shift each of `examples` images by up to `padding` pixels in each direction.
 
-        With `flip`, mirror about half of them.
+        With `flip`, mirror about half of the images.
         """
         chance = np.random.default_rng([seed, epoch])
         self._padding = padding

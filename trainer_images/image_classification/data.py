@@ -42,7 +42,10 @@ class Dataset:
 
 
 def load(uri: str) -> Dataset:
-    """Load a dataset version, from a folder or an fsspec URI. Raises DataError, which names the file."""
+    """Load a dataset version, from a folder or an fsspec URI.
+
+    Raises DataError, which names the file, if a file cannot be read or is malformed.
+    """
     (pixels, labels), (test_pixels, test_labels) = (_read(uri, split) for split in SPLITS)
     if pixels.shape[1:] != test_pixels.shape[1:]:
         raise DataError(

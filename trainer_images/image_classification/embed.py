@@ -52,9 +52,9 @@ class Parameters:
     """The length of the vectors, one for each image, that the loss compares."""
     temperature: float
     queue: int
-    """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
+    """The number of keys (vectors of earlier images) that are negatives. 0: the step's other images are."""
     key_momentum: float
-    """With a queue: the weight of the key encoder's old parameters when it follows the encoder in a step."""
+    """With a queue: the weight of the key encoder's old parameters in the average with the encoder's."""
     padding: int
     """The largest number of pixels by which an image is shifted."""
     flip: bool
@@ -114,7 +114,9 @@ class Learner(nn.Module):
         self._settings = parameters
 
     def loss(self, replica: nn.Module, first: Tensor, second: Tensor) -> Tensor:
-        """Return the loss of two changed copies of the same images. `replica` is the wrapped encoder.
+        """Return the loss of two changed copies of the same images.
+
+        `replica` is the encoder as `group.wrap` returns it.
 
         With a queue, the keys of the second copies are added to it. Every rank must call this method.
         """
@@ -220,7 +222,7 @@ def fit(
 
 
 class Copies:
-    """The first (0) or the second (1) changed copies of all images in an epoch."""
+    """The first changed copies of all images in an epoch (`number` 0), or the second ones (1)."""
 
     def __init__(self, count: int, parameters: Parameters, epoch: int, number: int) -> None:
         """`count` is the number of images."""

@@ -41,7 +41,10 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepare(storage_uri: str, dataset_id: str) -> DatasetVersion:
-    """Write the images as a version of a dataset, unless it exists. Raises DataError."""
+    """Write the images as a version of a dataset, unless this version exists.
+
+    Raises DataError if the file of images cannot be downloaded, or does not have the expected hash.
+    """
     images, labels = digits()
     is_test = np.array([_is_test(image.tobytes()) for image in images])
     files = {

@@ -53,7 +53,7 @@ class Parameters:
     flip: bool
     """Whether about half of the images are mirrored."""
     top_k: int
-    """`top_k_accuracy` counts an image as right if its class is among the `top_k` highest scores."""
+    """`top_k_accuracy` counts an image as right if its class has one of the `top_k` highest scores."""
     seed: int
 
     @classmethod

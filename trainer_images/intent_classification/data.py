@@ -38,8 +38,8 @@ class Dataset:
 def load(uri: str) -> Dataset:
     """Read the dataset in the folder `uri`, any fsspec URI or a plain path.
 
-    Raises DataError, with the file, if a file cannot be read, a row is malformed or a split has no examples.
-    For a malformed row, the error has the line, too.
+    Raises DataError, which names the file, if a file cannot be read, a row is malformed or a split has no
+    examples. For a malformed row, the error names the line, too.
     """
     names = _read_labels(f"{uri.rstrip('/')}/{LABELS_FILE}")
     indices = {label_id: index for index, label_id in enumerate(names)}
@@ -98,7 +98,7 @@ def _rows(uri: str) -> Iterator[tuple[int, list[str]]]:
 
 @contextmanager
 def _naming_the_file(uri: str) -> Iterator[None]:
-    """Turn any error of reading `uri` into a DataError that names it."""
+    """Turn any error of reading `uri` into a DataError that names `uri`."""
     try:
         yield
     except FileNotFoundError as error:

@@ -37,7 +37,7 @@ class Parameters:
     """The parameters that users can set. Each is the environment variable of its name in upper case.
 
     LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
-    MAX_GRADIENT_NORM, so a large batch does not make a step change the weights more. A large group takes
+    MAX_GRADIENT_NORM, so a step with a large batch does not change the weights more. A large group takes
     fewer steps of the same length. Scaling LR by the number of processes, as is common, gave worse results:
     with 1 / 2 / 3 processes x 64, the cross-validated accuracy after 10 epochs was 0.86 / 0.85 / 0.85 with
     LR 4, and 0.86 / 0.82 / 0.57 with LR 4 / 8 / 12. The test split was left out.
@@ -162,7 +162,7 @@ def fit(
 
 
 class LossSum:
-    """The sum of this process's losses in an epoch, with the mean over the group."""
+    """The sum of this process's losses in an epoch. It also computes their mean over the group."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -191,7 +191,7 @@ class LossSum:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore this process's sum from a state.
 
-        If the group had another size, rank 0 takes the sum over all processes.
+        If the state is from a group of another size, rank 0 takes the sum over all processes.
         """
         sums, count = state["sums"], state["count"]
         if len(sums) == self._group.size:

@@ -6,7 +6,7 @@
 * `data_parallel`, `zero`, `pipeline` and `tensor` divide the work among the processes of the `mesh`, and
   `memory` saves memory in all of them;
 * `pipedream` is an asynchronous pipeline; `local_weights` and `gossip` average weights instead of gradients;
-* `all_reduce` implements collectives with single messages;
+* `all_reduce` implements all-reduce with messages between two processes;
 * `parameter_server` is data parallel without collectives: its workers run `parameter_server_loop`, and its
   servers run `serving_loop`;
 * `batch_size` computes the size of each step, and `counting` measures traffic and memory.

@@ -18,7 +18,7 @@ from language_model.local_part import local
 
 
 class _Saved:
-    """A saved storage in the host's memory. It is copied to the device only once."""
+    """The memory of saved tensors (a PyTorch storage), copied to the host. It is copied back only once."""
 
     def __init__(self, whole: Tensor, host: Host) -> None:
         self.original = weakref.ref(whole.untyped_storage())

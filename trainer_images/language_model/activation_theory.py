@@ -1,5 +1,5 @@
 """Formulas for the memory of activations: activations that layers keep for their backward pass, and temporary
-ones. Results are numbers per token, unless a docstring says bytes.
+ones. Results are counts of numbers per token, unless a docstring says bytes.
 
 For a layer in fp16, Korthikanti et al., 2022, count 34 bytes for each element of a token's vector, and 5
 bytes for each score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the model's
@@ -83,7 +83,7 @@ def of_backward(layout: Layout) -> float:
     own before.
     """
     layer, width = of_layer(layout), layout.width
-    freed = layer.norms / 2 + layer.products * 2 / 3  # by the feed-forward part
+    freed = layer.norms / 2 + layer.products * 2 / 3  # by the backward pass of the feed-forward part
     attention = 2 * layer.scores  # the gradients of scores before and after the softmax
     if layout.checkpointing == "selective":
         return layer.core + attention + 3 * width - freed
@@ -144,8 +144,8 @@ def layer_by_layer(layout: Layout) -> float:
     activations = layer.total + statistics(layout) + max(6 * width, 2 * layer.scores - 8 * width)
     matrix = width**2
     if layout.micro_batches == 1:
-        # Gradients come while activations are freed. So the peak is at the first gradients, or at the last
-        # ones, when few activations are left.
+        # Activations are freed while gradients are computed. So the peak is either at the first gradients,
+        # with all activations, or at the last gradients, with few activations.
         in_layer = max(tokens * activations + 16 * matrix, tokens * 9 * width + 24 * matrix)
         head = tokens * (of_head(layout) + 2) + VOCABULARY * width
     else:  # a gradient exists beside the sum to which it is added

@@ -43,8 +43,9 @@ class Learner:
     def learn(self, batch: Batch, learning_rate: float, step: int) -> float:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss.
 
-        `step` is the number of the step, from 1, which determines the masks of dropout. If the layout is
-        asynchronous, some steps are taken only by later calls and by `flush`.
+        The shares of all processes add up to the mean loss. `step` is the number of the step, from 1, which
+        determines the masks of dropout. If the layout is asynchronous, some steps are taken only by later
+        calls and by `flush`.
         """
         share = self._own(batch)
         position = Position(step, self._mesh.rank(DATA) * len(share.tokens))

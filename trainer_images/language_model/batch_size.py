@@ -31,9 +31,9 @@ def at_step(step: int, layout: Layout) -> StepSize:
 def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -> float:
     """Scale `rate`, which was found for batches of `reference` examples, to `batch_size`.
 
-    Linear scaling: k times the examples get k times the rate, so one step is as long as k steps with small
-    batches (Goyal et al., arXiv:1706.02677, 2017). Square root scaling keeps the noise of a step the same
-    (Krizhevsky, arXiv:1404.5997, 2014), and also suits Adam.
+    Linear scaling: k times the examples get k times the rate, so one step changes the weights about as much
+    as k steps with small batches (Goyal et al., arXiv:1706.02677, 2017). Square root scaling keeps the noise
+    of a step the same (Krizhevsky, arXiv:1404.5997, 2014), and also suits Adam.
     """
     if scaling is RateScaling.NONE:
         return rate
@@ -51,10 +51,10 @@ def warmed_up(start: float, full: float, step: int, steps: int) -> float:
 
 
 def grown(size: StepSize, times: int, growth: int, largest: int) -> StepSize:
-    """Return `size` after `times` planned decays of the rate by `growth` (Smith et al., ICLR 2018).
+    """Return `size` after `times` changes by the factor `growth` (Smith et al., ICLR 2018).
 
-    The batch grows by this factor instead: the noise falls in the same way, with fewer steps. If the batch
-    would exceed `largest` (0 means no limit), the rate decays instead.
+    A change multiplies the batch size, where other schedules divide the rate: the noise falls in the same
+    way, with fewer steps. If the batch would exceed `largest` (0 means no limit), the rate is divided.
     """
     for _ in range(times):
         if largest and size.batch_size * growth > largest:

@@ -31,7 +31,7 @@ class StepCost:
 
     sent_bytes: float = 0
     messages: float = 0
-    """The number of messages to a single process. Those within collectives do not count."""
+    """The number of messages from one process to another. Those within collectives do not count."""
     parameter_bytes: float = 0
     """The memory of parameters between steps."""
     gradient_bytes: float = 0

@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 def load(uri: str, name: str) -> Tensor:
     """Read the blocks, of shape (blocks, BLOCK), from the file `name` of the folder `uri`, a URI or a path.
 
-    Raises DataError, which names the file, if the file cannot be read or does not consist of complete blocks.
+    Raises DataError, which names the file, if the file cannot be read, is empty, or has an incomplete block.
     """
     filesystem, folder = storage.locate(uri)
     path = f"{folder}/{name}"

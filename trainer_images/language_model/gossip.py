@@ -1,9 +1,9 @@
 """Averages weights between pairs of ranks, without a server and without waiting for all ranks.
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
-ICML 2018. As there, ranks are active (even) or passive (odd). Only active ranks ask for an average, and only
-passive ones answer, at any time. So a rank never waits for a rank that is itself waiting, or for a slow
-gradient.
+ICML 2018. As in the paper, ranks are active (even) or passive (odd). Only active ranks ask for an average,
+and only passive ones answer, at any time. So a rank never waits for a rank that is itself waiting, or for a
+slow gradient.
 """
 
 import random
@@ -64,10 +64,10 @@ class Gossip:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """During the block, average with ranks that ask. Afterwards, the model has the weights of this rank.
+        """If this rank is passive, average with ranks that ask during the block.
 
-        Every rank must call this. Passive ranks leave the block after all active ranks. Raises GroupError if
-        a peer is lost.
+        After the block, the model has the weights of this rank. Every rank must call this. Passive ranks
+        leave the block after all active ranks. Raises GroupError if a peer is lost.
         """
         if not self.is_active:
             self._answering = [

@@ -108,7 +108,7 @@ class Shares:
 
     @property
     def taken(self) -> int:
-        """The number of shares for which ranks have asked, including the first share of each rank."""
+        """The number of requests for shares, including refused requests and the first share of each rank."""
         return self._size + self._store.add(self._key, 0)
 
     def __iter__(self) -> Iterator[int]:

@@ -20,7 +20,8 @@ class Bucket(ABC):
     """The gradients of a range of the flat vector. Memory is allocated when the first gradient is added."""
 
     own: range
-    """The elements of the flat vector that this rank's optimizer steps, or an empty range."""
+    """The elements of this bucket that this rank's optimizer steps, as a range of the flat vector. It may be
+    empty."""
 
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
         self.place = place
@@ -40,9 +41,9 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add the values that belong to this bucket, multiplied by `scale`.
+        """Add those of `values` that belong to this bucket, multiplied by `scale`.
 
-        The values begin at the element `start` of the flat vector.
+        The first of `values` belongs to the element `start` of the flat vector.
         """
         first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
         if first < last:
@@ -111,9 +112,10 @@ class OwnedBucket(Bucket):
 
 
 class GradientBuckets:
-    """Takes each gradient of a model as soon as it is computed, and sums full buckets during the pass.
+    """Takes each gradient of a model as soon as it is computed, and sums full buckets during the backward
+    pass.
 
-    A bucket is sent only when it has the gradients of all micro-batches, so accumulation sends nothing.
+    A bucket is sent once it has the gradients of all micro-batches, so never before the last micro-batch.
     Buckets are sent in a fixed order, so that the collectives of different ranks match.
     """
 

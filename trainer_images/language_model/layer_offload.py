@@ -93,7 +93,8 @@ class LayerByLayer:
     ) -> list[Tensor]:
         """Recompute the module, and set its gradients. Return the gradients of the inputs, on the host.
 
-        `after` has the gradients of the outputs, or is a function that computes the loss of the outputs.
+        Inputs that are tokens have no gradients. `after` has the gradients of the outputs, or is a function
+        that computes the loss of the outputs.
         """
         weights = {name: weight.requires_grad_() for name, weight in self._given(module).items()}
         gradients: list[Tensor] = []

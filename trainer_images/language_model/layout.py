@@ -1,7 +1,7 @@
 """The parameters of the language model, and the rules for their combinations.
 
-This module does not need PyTorch, so admission and the planner can apply the same rules as the training. The
-training checks them before it joins its group.
+This module does not need PyTorch, so admission and the planner (`planning`) can apply the same rules as the
+training. The training checks its parameters before it joins its group.
 """
 
 from dataclasses import dataclass
@@ -57,13 +57,13 @@ class Layout:
     """The number of stages per rank in an interleaved pipeline. Other pipelines have one."""
     split: Split = Split.EVEN
     sequence_parallel: bool = False
-    """Whether the sequence between the matrices is divided among the tensor ranks."""
+    """Whether norms, dropout and residuals are computed with the sequence divided among the tensor ranks."""
     loss_parallel: bool = False
-    """Whether the vocabulary of the loss is divided among the tensor ranks."""
+    """Whether the loss is computed with the vocabulary divided among the tensor ranks."""
     batch_size: int = 16
     """The number of examples per step of the whole group."""
     micro_batches: int = 1
-    """The number of parts of a data rank's share, for gradient accumulation or to fill a pipeline."""
+    """The number of parts of a data rank's batch, for gradient accumulation or to fill a pipeline."""
     checkpointing: str = "none"
     """The activations to recompute: none, full, selective, keep_products, or every:N for each N-th layer."""
     attention: Attention = Attention.FUSED

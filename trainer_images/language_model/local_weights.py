@@ -3,8 +3,8 @@ to time.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. The moments of AdamW are averaged, too,
-as Yu et al., ICML 2019, do with momentum. So all ranks are equal after an average, and a checkpoint has one
-copy.
+as Yu et al., ICML 2019, do with momentum. After an average, all ranks have the same weights and moments, so
+a checkpoint has only one copy.
 
 Slow momentum: the averages have a momentum of their own. A round moves the mean of the weights from x by d.
 The momentum becomes m = β m + d, and the next round starts from x + m. Wang et al., "SlowMo: Improving

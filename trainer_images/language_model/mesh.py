@@ -23,7 +23,7 @@ class Mesh:
     whole: DeviceMesh | None
     """All ranks. None if the process is alone, or if there are parameter servers."""
     _parts: Mapping[str, DeviceMesh] = field(default_factory=dict, compare=False)
-    """The mesh of each dimension. They are kept here, because PyTorch takes a millisecond to find one."""
+    """The meshes of the dimensions by name, kept here, because PyTorch takes a millisecond to find one."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 def fit(
     learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
 ) -> dict[str, float] | None:
-    """Take the remaining steps. Return the last report in the rank that leads at the end, otherwise None.
+    """Take the remaining steps. The rank that leads at the end returns the last reported metrics.
 
-    The models of that rank and of the workers have the last weights. The group may have lost ranks, so it
-    cannot exchange anything afterwards.
+    Other ranks return None. The models of the leading rank and of the workers have the last weights.
+    The group may have lost ranks, so it cannot exchange anything afterwards.
     """
     messages = new_group()
     examples = data.Examples(blocks, layout.context)

@@ -71,7 +71,7 @@ class PassTimes:
     def measuring(self, is_forward: bool, stage: int, micro_batch: int) -> Iterator[None]:
         """Measure the block as a pass. If a pass has several blocks (layers and loss), their times add up.
 
-        Without flushes, the numbers of micro-batches must continue from step to step.
+        Without flushes, the numbering of micro-batches must continue from step to step.
         """
         began = time.thread_time()
         yield
@@ -80,7 +80,7 @@ class PassTimes:
             self._now[done] = self._now.get(done, 0.0) + time.thread_time() - began
 
     def including(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the loss function, wrapped so that its time is part of the last forward pass."""
+        """Return the loss function, wrapped so that its time counts for the forward pass before it."""
 
         def timed(*arguments: Any) -> Tensor:
             last = next(reversed(self._now), None) if self._now else None
@@ -92,7 +92,10 @@ class PassTimes:
         return timed
 
     def least(self) -> Seconds:
-        """Return the passes of the last step, or of the last UNFLUSHED_STEPS, with their least times."""
+        """Return the passes of the last step, with their least times.
+
+        Without flushes, these are the passes of the last UNFLUSHED_STEPS steps.
+        """
         return {each: self._least[self._place_of(each)] for step in self._last for each in step}
 
     def _place_of(self, each: Pass) -> Pass:
@@ -137,7 +140,7 @@ def are_measured(layout: Layout, device_type: str) -> bool:
 def gather(
     times: PassTimes, layout: Layout, ranks: dist.ProcessGroup, device: torch.device
 ) -> dict[str, Any] | None:
-    """Return the content of FILE; None without a timeline. Every process of `ranks` must call this."""
+    """Return the content of FILE; None if no pass was measured. Every process of `ranks` must call this."""
     if not times.steps or not are_measured(layout, device.type):
         return None
     found: list[Seconds] = [{}] * layout.pipeline

@@ -73,7 +73,7 @@ class WholeDepth:
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
         """With DistributedDataParallel, send only the sum of all gradients, with the last micro-batch.
 
-        Sharded gradients are sent with each micro-batch: keeping them whole would need the memory that
+        fully_shard sends gradients with each micro-batch: keeping them whole would need the memory that
         sharding saves.
         """
         if isinstance(self._model, DistributedDataParallel) and not is_last:

@@ -177,7 +177,7 @@ class PipeDream:
         return loss_of(output, batch.targets) if self.number == self._last else output
 
     def _receive(self, batch: Batch) -> Tensor | None:
-        """Receive the output of the previous stage, of shape (examples, context, width)."""
+        """Receive the previous stage's output (examples, context, width). Return None in the first stage."""
         if self.number == 0:
             return None
         received = torch.empty(*batch.tokens.shape, self._layout.width, device=self._device)
@@ -185,7 +185,10 @@ class PipeDream:
         return received.requires_grad_(torch.is_grad_enabled())
 
     def _receive_gradient(self, oldest: InFlight) -> tuple[Tensor | None, Tensor]:
-        """Receive the gradient of this stage's output, and the mean loss over the data ranks."""
+        """Receive the gradient of this stage's output, and the mean loss over the data ranks.
+
+        The last stage computes this loss itself; there, the gradient is None.
+        """
         if self.number == self._last:
             loss = oldest.result.detach().clone()
             if self._mesh.size(DATA) > 1:

@@ -72,7 +72,7 @@ class Pipelined:
     def _fit_stages(self, examples: int) -> None:
         """Make stages for batches of this size: at the start, when the batch grows, and for evaluation.
 
-        Stages exchange tensors of the shapes of their first batch.
+        Stages can exchange only tensors of the shapes of their first batch.
         """
         if examples == self._examples:
             return

@@ -18,7 +18,7 @@ from language_model.layout import Layout
 SYNCHRONOUS = (Strategy.DDP, Strategy.ZERO1, Strategy.ZERO2, Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 """The strategies to choose from, the simplest first. They train the same model as one process does.
 
-Averaging, gossip, parameter servers and PipeDream are other algorithms. ZeroRedundancyOptimizer is left out,
+Averaging, gossip, parameter servers and PipeDream train in other ways. ZeroRedundancyOptimizer is left out,
 because ZeRO-1 needs the same memory and sends less.
 """
 
@@ -77,7 +77,7 @@ class Choice:
 
     @property
     def slowdown(self) -> float:
-        """The time of a step relative to its work, with recomputation and waiting, without the network."""
+        """The time of a step relative to one without recomputation and waiting. The network is left out."""
         return (1 + self.recomputed) / (1 - self.bubble)
 
     def fits(self, device: float) -> bool:

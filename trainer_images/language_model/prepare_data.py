@@ -30,7 +30,7 @@ class Prepared:
 
 
 def prepare(text: bytes, storage_uri: str, dataset_id: str) -> Prepared:
-    """Write the text as a version of a dataset, unless it exists."""
+    """Write the text as a version of a dataset, unless that version exists."""
     train, validation = (b"".join(blocks) for blocks in corpus.blocks_of(text))
     files = {TRAIN_FILE: train, VALIDATION_FILE: validation}
     version, uri = dataset_versions.publish(files, storage_uri, dataset_id)

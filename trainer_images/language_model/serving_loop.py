@@ -49,7 +49,10 @@ class ServingLoop:
         """The number of updates when the learner last got the weights and the state of all shards."""
 
     def run(self) -> dict[str, float] | None:
-        """Serve until the training ends. Return the last report if this process leads at the end, or None."""
+        """Serve until the training ends.
+
+        Return the last reported metrics if this process leads at the end, otherwise None.
+        """
         roles = self._layout.roles
         report: dict[str, float] = {}
         with ExitStack() as stack:
@@ -132,7 +135,7 @@ class ServingLoop:
         return own
 
     def _take_over(self, stack: ExitStack, steps: int) -> Kept:
-        """Report and save from now on, after `steps` updates."""
+        """Lead from now on, after `steps` updates: report and save for the group."""
         logging.getLogger().setLevel(logging.INFO)
         self._reporter.lead()
         taken = self._place.taken
@@ -204,6 +207,6 @@ def share_of(step: int, layout: Layout) -> int:
 
 
 def examples_of(step: int, layout: Layout) -> int:
-    """Return the number of examples that the workers take per step of the server, including dropped ones."""
+    """Return the number of examples that workers take per update, with those whose gradients are dropped."""
     gradients = len(layout.roles.workers) if layout.rule.in_step else layout.rule.gradients
     return share_of(step, layout) * gradients

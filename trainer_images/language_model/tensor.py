@@ -2,7 +2,7 @@
 
 M. Shoeybi et al., "Megatron-LM", 2019: one sum over the ranks after attention and one after feed-forward, and
 two in the backward pass. V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
-Models", 2022: between the matrices, each rank keeps its share of the sequence.
+Models", 2022: for norms, dropout and residuals, each rank has only its share of the sequence.
 """
 
 from typing import Any
@@ -36,7 +36,10 @@ def cut(model: LanguageModel, layout: Layout, mesh: Mesh) -> None:
 
 
 def _plan(model: LanguageModel, layout: Layout) -> dict[str, ParallelStyle]:
-    """Return how each module is divided. Activations between modules are whole, or parts of the sequence."""
+    """Return how each module is divided.
+
+    After the second matrices, activations are whole or, with SEQUENCE_PARALLEL, parts of the sequence.
+    """
     between = Shard(1) if layout.sequence_parallel else Replicate()
     norm = SequenceParallel(use_local_output=True) if layout.sequence_parallel else Replicated()
     first = ColwiseParallel(input_layouts=between)

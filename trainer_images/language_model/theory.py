@@ -68,7 +68,7 @@ def memory(layout: Layout) -> Memory:
 
 
 def weight_versions(layout: Layout, rank: int) -> int:
-    """Return the number of versions of weights that a pipeline rank keeps: one for each batch in flight."""
+    """Return how many versions of weights a pipeline rank keeps: with PipeDream, one per batch in flight."""
     return layout.pipeline - rank if layout.is_asynchronous else 1
 
 
@@ -141,7 +141,7 @@ def tensor_bytes(layout: Layout) -> float:
     of_embedding = (_activations(layout) + places) * ring
     examples = layout.batch_size / layout.data / layout.micro_batches
     scores = examples * layout.context * VOCABULARY * FLOAT
-    # With LOSS_PARALLEL, three numbers per token are summed: the maximum, the sum and the target's score.
+    # With LOSS_PARALLEL, three numbers per token are reduced: the maximum, the sum and the target's score.
     # Otherwise, all scores are gathered.
     of_head = _activations(layout) * ring + (
         3 * scores / VOCABULARY * ring if layout.loss_parallel else scores * ring / 2

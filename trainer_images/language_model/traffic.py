@@ -1,10 +1,10 @@
 """Counts the bytes that processes send to each other.
 
 Each operation is counted when PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
-count is the traffic of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S
-for an all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
-Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce is counted
-as S at each rank except its root.
+count is what each rank sends in the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and
+(n-1)/n S for an all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce
+Algorithms for Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a
+reduce is counted as S at each rank except its root.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.sent: defaultdict[str, float] = defaultdict(float)
         """The bytes by kind of operation."""
         self.messages = 0
-        """The number of messages to a single process, such as the next stage of a pipeline."""
+        """The number of point-to-point messages, such as those to the next stage of a pipeline."""
 
     @property
     def bytes_sent(self) -> int:
@@ -37,7 +37,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation, and count what it sends.
 
-        An operation on DTensors is passed on uncounted: PyTorch repeats it with their local tensors.
+        An operation on DTensors is not counted itself: PyTorch replaces it by operations on their local
+        tensors, which are counted.
         """
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented

@@ -101,7 +101,7 @@ def fit(
         others["scaler"] = learner.scaler
     if learner.local_weights is not None:
         others["local_weights"] = learner.local_weights
-    # A checkpoint of local weights ends a round early, because all ranks resume with the average.
+    # A checkpoint has one copy of local weights, so `flush` averages them before it, even within a round.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
         first = run.steps + 1
@@ -115,7 +115,7 @@ def fit(
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            # The sum of the losses has waited for all ranks. So the reported time of a step is the group's.
+            # `total` has waited for all ranks, so the reported time of a step is that of the whole group.
             reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
             reporter.report(**metrics)  # type: ignore[arg-type]  # all of these are metrics
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
@@ -123,9 +123,10 @@ def fit(
 
 
 def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> float:
-    """Return the mean loss over VALIDATION_EXAMPLES of the validation split, rounded up to whole batches.
+    """Return the mean loss over VALIDATION_EXAMPLES examples of the validation split.
 
-    All batch sizes that divide VALIDATION_EXAMPLES use the same examples, so their losses can be compared.
+    Their number is rounded up to whole batches. All batch sizes that divide VALIDATION_EXAMPLES use the same
+    examples, so their losses can be compared.
     """
     examples = data.Examples(unseen, layout.context)
     place = data.Place(len(examples), layout.seed)
@@ -137,7 +138,7 @@ def judge(learner: Learner, layout: Layout, unseen: Tensor, group: Group) -> flo
 
 
 def describe(job: Job, layout: Layout, metrics: dict[str, float], validation_loss: float) -> dict[str, Any]:
-    """Return the model's manifest: its origin and its metrics."""
+    """Return the description for the model's manifest: the origin and the metrics of the model."""
     return {
         "model_name": job.model_name,
         "job_id": job.job_id,

@@ -19,7 +19,7 @@ class Version:
         self.number = number
         """The number of updates before this version."""
         self.weights = weights
-        """Its own parameters, so that each version has its own gradients."""
+        """The version's own Parameter objects, so that each version has its own gradients."""
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -36,9 +36,10 @@ class Version:
 
 
 class WeightVersions:
-    """The current weights of a model, and the earlier ones of batches in flight.
+    """The current weights of a model, and the earlier weights that batches in flight still need.
 
-    Versions share memory until an update. So there are as many copies as different versions in use.
+    A held version shares memory with the current weights until the next update. So batches that began between
+    the same two updates share one copy of the weights.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -52,7 +53,7 @@ class WeightVersions:
         """The number of updates of the current weights. A resumed training sets it."""
 
     def hold(self) -> Version:
-        """Return the current weights, and keep them until `take_gradients`."""
+        """Return the current weights as a version, and keep this version until `take_gradients`."""
         # Autograd refuses a backward pass if the count of changes of a saved tensor has risen. `data`, unlike
         # `detach`, gives the kept weights a count of their own, which later updates do not raise.
         weights = {place: nn.Parameter(parameter.data) for place, parameter in self._parameters.items()}
@@ -74,7 +75,7 @@ class WeightVersions:
 
     @property
     def stashed(self) -> list[Tensor]:
-        """The weights of earlier versions."""
+        """The held weights of earlier versions, one copy for each number of updates."""
         earlier = {version.number: version for version in self._held if version.number != self.updates}
         return [weight.data for version in earlier.values() for weight in version.weights.values()]
 

@@ -46,7 +46,10 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 
 
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
-    """Return the optimizer of the model's parameters, or of this data rank's share of them."""
+    """Return the optimizer of the model's parameters.
+
+    With ZeRO and several data ranks, it steps only this data rank's share of them.
+    """
     options = _options(layout)
     if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
         return ZeroRedundancyOptimizer(
@@ -58,7 +61,7 @@ def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
 
 
 def undivided(model: nn.Module, layout: Layout) -> Optimizer:
-    """Return the optimizer of all parameters of a model, or of a shard of one."""
+    """Return the optimizer of all parameters of `model`, which may be a shard of a whole model."""
     if layout.optimizer is Stepping.SGD:
         return SGD(model.parameters(), lr=layout.lr)
     return AdamW(model.parameters(), **_options(layout))
@@ -69,5 +72,5 @@ def _options(layout: Layout) -> dict[str, Any]:
 
 
 def own_share(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer that steps this process's parameters and holds its state."""
+    """Return the optimizer that steps this process's share of the parameters, and has the state for it."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer

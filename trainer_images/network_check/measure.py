@@ -159,7 +159,8 @@ class NetworkCheck:
     def _bisect(self) -> Bisection | None:
         """Let each instance of the lower half send to one of the upper half, all at the same time.
 
-        The first rank of each instance represents it. Returns None with fewer than four instances.
+        The first rank of each instance represents it. If the number of instances is odd, the middle one takes
+        no part. Returns None with fewer than four instances.
         """
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2

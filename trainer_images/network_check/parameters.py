@@ -18,7 +18,7 @@ class Parameters:
     sizes: tuple[int, ...]
     """The sizes of messages, in bytes, ascending."""
     repeats: int
-    """The largest number of repetitions for each size, after one to warm up. The result is their median."""
+    """The maximum number of timed repetitions for each size, after one to warm up. Their median counts."""
     seconds: float
     """The maximum time in seconds for all repetitions of one size.
 
@@ -31,7 +31,7 @@ class Parameters:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the variables. Raises ParameterError."""
+        """Read the variables. Raises ParameterError, which names the first invalid one."""
         given = environment.text("SIZES", DEFAULT_SIZES)
         return cls(
             sizes=_sizes(given),

@@ -58,7 +58,7 @@ class Bisection:
     """The number of bytes that each instance of the lower half sends."""
     seconds: float
     bandwidth_bytes_per_s: float
-    """The sum of the bandwidths of the pairs of instances."""
+    """The bytes of all pairs of instances together, divided by `seconds`, the time of the slowest pair."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Median:
 
 
 def pair_result(source: int, destination: int, sizes: list[Timed], latency: float) -> PairResult:
-    """Return the result of a pair, whose bandwidth is derived from the sizes.
+    """Return the result of a pair. Its bandwidth comes from the times of the smallest and the largest size.
 
     A message of S bytes takes about S / bandwidth longer than the smallest one.
     """
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds
-    # With one size, or noise above the signal, latency and transfer cannot be separated.
+    # With one size, or if the largest one took no longer, latency and transfer time cannot be separated.
     seconds = beyond if beyond > 0 else largest.seconds
     return PairResult(source, destination, latency, largest.bytes / seconds, sizes)
 

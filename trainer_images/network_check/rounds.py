@@ -6,7 +6,7 @@ Pair = tuple[int, int]
 
 
 def rounds(members: Sequence[int]) -> list[list[Pair]]:
-    """Return rounds in which each member is in at most one pair. Together, they have each pair once.
+    """Return rounds in which each member is in at most one pair. Together, the rounds have each pair once.
 
     There are n - 1 rounds for n members if n is even, and n rounds if n is odd, which is the least possible
     number. This is the circle method of tournaments (Kirkman, 1847): one member stays, and the others rotate

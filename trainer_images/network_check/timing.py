@@ -81,14 +81,14 @@ def send_all(
 ) -> tuple[list[Timed], float]:
     """Return the median one-way time of a message of each size, and the link's latency.
 
-    The latency is half of the least round trip of the shortest messages: a busy processor makes round trips
+    The latency is half of the shortest round trip of messages of one byte: a busy processor makes round trips
     longer, and never shorter.
 
-    The peer must call `receive_all` meanwhile. It answers each message with the shortest one. Half of the
-    round trip of the shortest messages is the time of the answer, and is subtracted.
+    The peer must call `receive_all` meanwhile, which answers each message with one byte. The time of this
+    answer, half of the median round trip of messages of one byte, is subtracted from each time.
 
-    The first size for which a message would take longer than the parameter `seconds` is left out, and so are
-    all sizes after it. The time of a message is estimated from the time of the previous size.
+    The first size for which a message would take longer than `parameters.seconds` is left out, and so are all
+    sizes after it. The time of a message is estimated from the time of the previous size.
     """
 
     def exchange(message: Tensor) -> None:
@@ -111,7 +111,7 @@ def send_all(
             break
         times = timed(size)
         seconds = statistics.median(times)
-        # Take at least half of the round trip, in case the machine was busier during the shortest messages.
+        # Take at least half of the round trip, in case the machine was busier during the one-byte messages.
         found.append(Timed(size, max(seconds - answer, seconds / 2), len(times)))
     peer.tell(0)
     return found, min(shortest) / 2
@@ -134,9 +134,9 @@ def repeats_for(seconds: float, parameters: Parameters) -> int:
 
 
 def is_too_long(seconds: float, size: int, larger: int, parameters: Parameters) -> bool:
-    """Return whether a message of the size `larger` would take longer than the parameter `seconds`.
+    """Return whether a message of `larger` bytes would take longer than `parameters.seconds`.
 
-    The time of small messages is mostly latency, so a message that takes less than a tenth of `seconds`
-    allows no estimate.
+    A message of `size` bytes takes `seconds`. The time of small messages is mostly latency. So if `seconds`
+    is at most a tenth of `parameters.seconds`, it allows no estimate, and the result is false.
     """
     return seconds > parameters.seconds / 10 and seconds * larger / size > parameters.seconds

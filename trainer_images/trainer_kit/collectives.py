@@ -1,7 +1,8 @@
 """The last collective operations of this process, from the flight recorder of PyTorch.
 
 PyTorch numbers the operations of each process group, with NCCL and with gloo. It keeps the last 2,000 of them
-(TORCH_FR_BUFFER_SIZE), which costs about 3 µs each. Nothing is read before the service asks for it.
+(TORCH_FR_BUFFER_SIZE), which costs about 3 µs per operation. They are read only when the service asks for the
+stacks of this process.
 """
 
 import json

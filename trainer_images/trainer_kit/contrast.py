@@ -7,8 +7,8 @@ With n ranks of b examples, each query has n x b - 1 negatives. The gradients eq
 process with all examples: each rank gets back the gradients of other ranks' losses with respect to its keys
 (Chen et al., SimCLR, ICML 2020).
 
-With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
-CVPR 2020):
+With a queue, the negatives are keys of earlier steps, from a key encoder that slowly follows the query
+encoder (He et al., MoCo, CVPR 2020):
 
     loss = contrast.info_nce(queries, keys, queue.keys())
     queue.put(keys)
@@ -41,9 +41,9 @@ def info_nce(
     """Return the mean loss of this rank's queries.
 
     `queries` and `keys` have the shape (rows, width). The positive of each query is the same row of `keys`.
-    By default, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any, width),
-    are used instead of these keys: they get no gradients, and nothing is exchanged. Rows are normalized
-    first.
+    By default, the negatives of a query are all other keys of all ranks. If `negatives`, of shape
+    (any, width), are given, they replace these other keys: they get no gradients, and the ranks exchange
+    nothing. Rows are normalized first.
 
     If each rank computes the gradients of this loss, and `group.wrap` averages them, they equal the gradients
     of one process with all examples. Raises ValueError if the shapes of `queries` and `keys` differ or do not

@@ -22,7 +22,7 @@ Average = torch.futures.Future[Tensor]
 def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
     """Register the hook of the compression, if there is one, and count the bytes that are sent.
 
-    A replica can have only one hook.
+    A wrapped model (`replica`) can have only one hook.
     """
     if averaging.compression is Compression.NONE:
         _count_without_hook(replica)
@@ -86,7 +86,10 @@ class LowRank(_Hook):
         return averaging
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this process. The entry `fits` is the same in all processes."""
+        """Return the state of this process.
+
+        The numbers in `fits` are the same in all processes, and must be the same when the state is restored.
+        """
         return {
             "fits": self._fits(),
             "iterations": self._state.iter,
@@ -98,8 +101,8 @@ class LowRank(_Hook):
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore the state that this rank has saved.
 
-        Return whether it fits the group, the buckets and the rank of PowerSGD. If it does not fit, PowerSGD
-        begins anew in all processes.
+        Return whether it fits: the size of the group, BUCKET_MB and POWERSGD_RANK must be as before. If it
+        does not fit, PowerSGD begins anew in all processes.
         """
         if state.get("fits") != self._fits():
             return False

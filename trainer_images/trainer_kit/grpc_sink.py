@@ -43,7 +43,10 @@ _SYSTEM_ROOTS = "system"
 _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
-"""Seconds. With gRPC's own pause, at most 15 s pass until a service that is back gets reports again."""
+"""Seconds between reports: the default, and the longest pause after failures.
+
+With gRPC's own pause, at most 15 s pass until a service that is back gets reports again.
+"""
 _LONGEST_ASKED_PAUSE = 30.0
 """The longest pause that the service may ask for."""
 _SHORTEST_PAUSE = 0.1

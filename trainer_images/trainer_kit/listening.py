@@ -10,7 +10,7 @@ def await_end(address: str) -> None:
     """Wait until no process listens at HOST:PORT any more.
 
     After the last collective operation, the process at HOST:PORT may still read from this process, although
-    this process has all its results. So this process must not end first.
+    this process already has all results. So this process must not end first.
     """
     host, _, port = address.rpartition(":")
     while True:

@@ -1,9 +1,9 @@
 """Lets the service read the stacks of this process from outside, even if the process cannot report them.
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
-GIL. The name of the file contains the numbers of two signals. The one named first writes all threads. The
-other one writes only the main thread, because faulthandler writes at most 100 threads, the newest first. The
-service's inspector reads the file.
+GIL. The name of the file contains the numbers of two signals. On the signal that is named first, faulthandler
+writes the stacks of all threads. On the other signal, it writes only the stack of the main thread, because it
+writes at most 100 threads, the newest first. The service's inspector reads the file.
 """
 
 import faulthandler

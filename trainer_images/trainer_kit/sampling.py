@@ -1,4 +1,4 @@
-"""The order of the examples, divided among a group, and the position in it."""
+"""The order of the examples, divided among a group, and the position of the training in this order."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,8 @@ from trainer_kit.group import Group
 def steps_of_epoch(count: int, what: str, batch_size: int, group: Group) -> int:
     """Return the number of steps in which a group takes `count` examples once.
 
-    Each process takes `batch_size` examples in a step. `what` names the examples in the message. Raises
-    DataError if they do not fill one step.
+    Each process takes `batch_size` examples in a step. `what` names the examples in the error message.
+    Raises DataError if they do not fill one step.
     """
     of_step = group.size * batch_size
     if count < of_step:

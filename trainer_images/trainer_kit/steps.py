@@ -111,7 +111,7 @@ class Steps:
                 self._waited += self._clock() - began
 
     def last(self) -> tuple[float, float] | None:
-        """Return the seconds of the last step, and how many of them were waiting; None if unknown."""
+        """Return the seconds of the last step, and the part in which the process waited; None if unknown."""
         return self._recent[-1] if self._recent else None
 
     def end(self) -> None:

@@ -53,8 +53,8 @@ def identity_of(context: AuthContext) -> Identity | None:
     pem = next(iter(context.get("x509_pem_cert", ())), None)
     if not pem:
         return None
-    # The cache finds identities by the certificate, not by the peer's address: another client may connect from
-    # the same address and port later.
+    # The cache finds identities by the certificate, not by the peer's address: another client may connect
+    # from the same address and port later.
     return _identity(pem, _only(context, "peer_spiffe_id"), _only(context, "x509_subject"))
 
 

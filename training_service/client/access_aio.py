@@ -98,7 +98,10 @@ class AsyncAccess:
             request = ListTokensRequest(project=project, page_size=1000, page_token=page.next_page_token)
 
     async def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token by its id, for ever. The call may be repeated. Raises NotFound for an unknown id."""
+        """Revoke a token by its id, for ever. The call may be repeated.
+
+        Raises NotFound if there is no such token, or if the caller may not revoke it.
+        """
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
         return await self._answer_of(self._stub.RevokeToken, request)
 
@@ -142,7 +145,7 @@ class AsyncAccess:
     async def remove_member(self, project: str, member: str) -> Project:
         """Remove a caller's role in a project.
 
-        Raises NotFound if there is no such project, or the caller has no role in it. Raises
+        Raises NotFound if there is no such project, or if `member` has no role in it. Raises
         FailedPrecondition if a file of the service declares the project.
         """
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))

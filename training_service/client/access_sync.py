@@ -95,7 +95,10 @@ class Access:
             request = ListTokensRequest(project=project, page_size=1000, page_token=page.next_page_token)
 
     def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token by its id, for ever. The call may be repeated. Raises NotFound."""
+        """Revoke a token by its id, for ever. The call may be repeated.
+
+        Raises NotFound if there is no such token, or if the caller may not revoke it.
+        """
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
         return self._answer_of(self._stub.RevokeToken, request)
 
@@ -120,8 +123,8 @@ class Access:
     def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
 
-        Raises NotFound, and FailedPrecondition if the project has jobs that have not ended, if a file of the
-        service declares it, or if it is the project `default`.
+        Raises NotFound if there is no such project. Raises FailedPrecondition if the project has jobs that
+        have not ended, if a file of the service declares it, or if it is the project `default`.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
         self._answer_of(self._stub.DeleteProject, request)
@@ -138,7 +141,8 @@ class Access:
     def remove_member(self, project: str, member: str) -> Project:
         """Remove a caller's role in a project.
 
-        Raises NotFound, and FailedPrecondition if a file of the service declares the project.
+        Raises NotFound if there is no such project, or if `member` has no role in it. Raises
+        FailedPrecondition if a file of the service declares the project.
         """
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return self._answer_of(self._stub.RemoveMember, request)
@@ -162,7 +166,7 @@ class Access:
         Live attempts that use the key can then report only by printed lines, and only if they have not
         reported by calls before.
 
-        Raises NotFound, and FailedPrecondition for the current key.
+        Raises NotFound if there is no such key, and FailedPrecondition for the current key.
         """
         request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
         return self._answer_of(self._stub.RemoveReportKey, request)

@@ -56,8 +56,8 @@ class AsyncTrainingClient(AsyncJobReader):
     (see docs/security.md). The files are read once, so create a new client before the caller's certificate
     expires.
 
-    `token`, or the first line of the file `token_file`, proves who is calling. Without these, the client uses
-    the first of these that exists: the environment variables TRAINING_SERVICE_TOKEN and
+    `token`, or the first line of the file `token_file`, proves who is calling. Without either, the client
+    uses the first of these that exists: the environment variables TRAINING_SERVICE_TOKEN and
     TRAINING_SERVICE_TOKEN_FILE, the token that `trainctl login` stored, and, without `cert`, the operator's
     token of a service on this machine. Files and variables are read again for each call. A token is sent only
     over TLS, or to this machine. The attribute `access` has the operations on tokens, projects, report keys

@@ -90,7 +90,8 @@ class Catalog:
     def remove_algorithm(self, name: str, *, project: str = "") -> None:
         """Remove a declared algorithm.
 
-        Raises NotFound, and FailedPrecondition if a file of the service declares it.
+        Raises NotFound if there is no such algorithm, and FailedPrecondition if a file of the service
+        declares it.
         """
         request = encoded(lambda: RemoveAlgorithmRequest(name=name, project=project))
         self._answer_of(self._stub.RemoveAlgorithm, request)
@@ -107,7 +108,8 @@ class Catalog:
     def remove_dataset(self, name: str, *, project: str = "") -> None:
         """Remove a declared dataset. Its data stays.
 
-        Raises NotFound, and FailedPrecondition if a file of the service declares it.
+        Raises NotFound if there is no such dataset, and FailedPrecondition if a file of the service declares
+        it.
         """
         request = encoded(lambda: RemoveDatasetRequest(name=name, project=project))
         self._answer_of(self._stub.RemoveDataset, request)
@@ -139,8 +141,8 @@ class Catalog:
     def remove_queue(self, name: str) -> None:
         """Remove a declared queue.
 
-        Raises NotFound, and FailedPrecondition if a file of the service declares the queue, if jobs wait or
-        run in it, or if other queues are below it.
+        Raises NotFound if there is no such queue. Raises FailedPrecondition if a file of the service declares
+        it, if jobs wait or run in it, or if other queues are below it.
         """
         request = encoded(lambda: RemoveQueueRequest(name=name))
         self._answer_of(self._stub.RemoveQueue, request)

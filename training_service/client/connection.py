@@ -24,7 +24,7 @@ PROJECT_VARIABLE = "TRAINING_PROJECT"
 DEFAULT_ADDRESS = "127.0.0.1:51001"
 """The address at which a service listens by default."""
 SYSTEM_ROOTS = "system"
-"""The value of `ca` for the authorities that gRPC trusts by default."""
+"""This value of `ca` stands for the authorities that gRPC trusts by default."""
 
 _VARIABLES = {
     "ca": CA_VARIABLE,
@@ -41,7 +41,7 @@ class Connection:
 
     address: str
     ca: str | None = None
-    """A PEM file with the authorities of the service's certificate, or `system`."""
+    """A PEM file with the authorities that may sign the service's certificate, or `system`."""
     cert: str | None = None
     """A PEM file with the client's certificate, and the intermediate certificates up to a root."""
     key: str | None = None
@@ -127,7 +127,7 @@ def _configured() -> dict[str, str]:
             raise InvalidRequest(
                 f"{path}: {name}: not allowed; allowed are strings with the keys {', '.join(allowed)}"
             )
-    # A relative path is relative to the file that names it.
+    # A relative path is relative to the folder of the configuration file.
     return {
         name: str(path.parent / Path(value).expanduser())
         if name in ("ca", "cert", "key") and value != SYSTEM_ROOTS

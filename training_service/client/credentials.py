@@ -19,14 +19,14 @@ from training_service.client.connection import Connection
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import Metadata
 
-TOKEN_VARIABLE: Final = "TRAINING_SERVICE_TOKEN"  # noqa: S105  # a name
-TOKEN_FILE_VARIABLE: Final = "TRAINING_SERVICE_TOKEN_FILE"  # noqa: S105  # a name
+TOKEN_VARIABLE: Final = "TRAINING_SERVICE_TOKEN"  # noqa: S105  # a name, not a secret
+TOKEN_FILE_VARIABLE: Final = "TRAINING_SERVICE_TOKEN_FILE"  # noqa: S105  # a name, not a secret
 _LARGEST_FILE = 1 << 20
 _LONGEST_TOKEN = 4096
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _BOTH = frozenset({"127.0.0.1", "::1"})
 _LOOPBACK: Final = {"localhost": _BOTH, "::": _BOTH, "0.0.0.0": frozenset({"127.0.0.1"})}  # noqa: S104
-"""The loopback addresses of hosts that stand for several addresses."""
+"""The loopback addresses for which each of these hosts stands."""
 
 
 class Credentials:
@@ -121,7 +121,7 @@ def stored_tokens() -> dict[str, str]:
     except OSError as error:
         raise InvalidRequest(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError:
-        found = None  # no part of the file may be in a message
+        found = None  # the file has tokens, so no message may quote it
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise InvalidRequest(
             f"{path}: not the file that `trainctl login` writes; remove it, and log in again"
@@ -144,7 +144,7 @@ def store_token(address: str, token: str | None) -> bool:
         fresh = path.with_name(f"{path.name}.new")
         fresh.unlink(missing_ok=True)
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w") as file:  # noqa: PTH123  # a descriptor
+        with open(descriptor, "w") as file:  # noqa: PTH123  # not a path, but a descriptor
             json.dump(found, file, indent=1)
         fresh.replace(path)
         return before is not None

@@ -36,7 +36,7 @@ class Curve:
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
-        """Yield the steps and values of each part of the curve that has no NaN or infinite value."""
+        """Yield the steps and values of each uninterrupted run of finite values."""
         points = zip(self.steps, self.values, strict=True)
         for is_finite, group in groupby(points, key=lambda point: math.isfinite(point[1])):
             if is_finite:

@@ -39,7 +39,7 @@ from training_service.client.errors import InvalidRequest
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 
 KNOWS_CANCELLED = (("x-knows-cancelled", "1"),)
-"""Metadata: this client knows the status `cancelled`, which the service may hide from older clients."""
+"""The metadata of a client that knows the status `cancelled`. To others, the service may send `failure`."""
 
 Metadata = tuple[tuple[str, str], ...]
 Parameters = Mapping[str, str | int | float]
@@ -390,7 +390,7 @@ def _duration(span: timedelta | None) -> Duration | None:
 
 
 def timestamp(moment: datetime) -> Timestamp:
-    """Convert a time; without a time zone, it is local time."""
+    """Convert a time to protobuf's type. A time without a time zone is local time."""
     converted = Timestamp()
     converted.FromDatetime(moment.astimezone(UTC))
     return converted

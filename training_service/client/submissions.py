@@ -11,7 +11,7 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words that follow `trainctl` in the command that submits the request.
+    """Return the words that follow `trainctl` in the command that submits the request, and what they lack.
 
     The second list names the parts of the request that no option of the command can express. The command
     submits to `project` or, if that is empty, to the caller's default project.
@@ -58,8 +58,10 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
 
 
 def _command_words(command: Sequence[str]) -> list[str]:
-    """Return the command as arguments of `trainctl run`, which drops a `--` before the program, and one
-    after it.
+    """Return the command as arguments of `trainctl run`.
+
+    `trainctl run` drops a `--` before the command's first word, and a `--` right after it. So put a `--`
+    first, and if the command's second word is `--`, give it twice.
     """
     first, *arguments = command or [""]
     return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]

@@ -113,7 +113,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
 
 def _retry_after(failure: _Failure) -> float | None:
     """Return the seconds in the google.rpc.RetryInfo of an error; None if it is missing or malformed."""
-    # Imported only here, because most programs never need these modules.
+    # Imported only here, because most users of the client never need these modules.
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

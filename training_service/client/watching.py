@@ -84,7 +84,10 @@ class Watch:
         return news
 
     def check_ended(self) -> None:
-        """Check a stream that closed without an error. Raises Unavailable if the job has not ended."""
+        """Check a stream that closed without an error.
+
+        Raises Unavailable if no status has arrived, or if the job goes on by the last one (`goes_on`).
+        """
         if self._last is None or goes_on(self._last):
             raise Unavailable("the training service closed the watch before the job had ended")
 

@@ -65,7 +65,7 @@ class _Timed:
         self._seconds = Histogram(
             f"{name}_seconds", f"{description}: time taken", labels, buckets=buckets, registry=registry
         )
-        self._of = cache(self._find)  # few label values, and finding their metrics takes longer than counting
+        self._of = cache(self._find)  # few label values; finding the metrics takes longer than counting
 
     def observe(self, seconds: float, *labels: str) -> None:
         """Count a call and its duration. The last of the label values is the result."""

@@ -1,4 +1,4 @@
-"""All metrics in one place. Other packages report to this module, and do not depend on Prometheus."""
+"""All metrics in one place. Other packages call this module, and do not depend on Prometheus."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STORE_SECONDS = 1.0
 MOST_PROJECTS = 100
-"""The number of projects that have a label of their own: the first ones, sorted by name."""
+"""The largest number of projects that have a label of their own: the first ones by name."""
 MOST_MACHINES = 20
 OTHERS = "other projects"
 """The label of the jobs of all other projects together. No project can have this name."""

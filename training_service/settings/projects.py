@@ -72,9 +72,10 @@ def projects_of(tables: Mapping[str, ProjectSettings]) -> dict[str, Project]:
 
 
 def read_projects(path: Path, configured: Collection[str], stored: Collection[str]) -> dict[str, Project]:
-    """Return the projects in a file, by name. Raises ValueError with one line.
+    """Return the projects in a file, by name.
 
-    A name that the configuration has, or that was declared through the API, is refused.
+    Raises ValueError, with a message of one line, if the file cannot be used. The file must not have names
+    in `configured` (projects in the configuration) or in `stored` (projects declared through the API).
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would block

@@ -50,9 +50,9 @@ def may_send_code(settings: Settings) -> bool:
 
 
 def unprotected(settings: Settings) -> Iterator[Problem]:
-    """Yield the settings that open the service to other machines without protection.
+    """Yield a problem for each setting that opens the service to other machines without protection.
 
-    Also yield the settings that contradict the settings of TLS.
+    Also yield a problem for each setting that contradicts the settings of TLS.
     """
     server, reports = settings.server, settings.reports
     encrypted = is_encrypted(settings)

@@ -129,7 +129,10 @@ class SchedulingSettings(Config):
         return pool_of(self.flavors, self.capacity, self.priorities, followed, labels)
 
     def tree(self, followed: Collection[str] = ()) -> Tree:
-        """Return the queues of the configuration, as the planner sees them. Raises ValueError."""
+        """Return the queues of the configuration, as the planner sees them.
+
+        Raises ValueError if a queue does not fit the other queues or the flavors.
+        """
         return tree_of(self.pool(followed), self.queues)
 
     def check(self, followed: Collection[str] = ()) -> None:

@@ -221,7 +221,10 @@ class Settings(BaseSettings):
 
 
 def _added(shipped: dict[str, T], configured: dict[str, T], info: ValidationInfo) -> dict[str, T]:
-    """Return the configured entries, with the shipped ones unless they are replaced."""
+    """Return the configured entries, and the shipped ones whose names are not configured.
+
+    With `catalog.replace_shipped`, shipped entries are returned only if no entry is configured.
+    """
     catalog: CatalogSettings | None = info.data.get("catalog")
     is_replaced = catalog is not None and catalog.replace_shipped and configured
     return configured if is_replaced else {**shipped, **configured}
@@ -233,9 +236,10 @@ _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(
 
 @cache
 def settings_model() -> type[Settings]:
-    """Return the model of the settings, with a table for each backend. Raises BrokenPlugin.
+    """Return the model of the settings, with a table for each backend.
 
-    `algorithms` has tables for the backends, too.
+    `algorithms` has tables for the backends, too. Raises BrokenPlugin if a backend cannot be used or has a
+    name that is not allowed, or if no backend is installed.
     """
     plugins = installed()
     for name in plugins:

@@ -15,7 +15,7 @@ def trainctl(*words: str) -> str:
 
 
 def submit_line(request: pb.TrainRequest, project: str) -> str:
-    """Return the command of trainctl that sends the request in the project.
+    """Return the command of trainctl that submits the request to the project.
 
     The parts of the request for which trainctl has no option are left out.
     """

@@ -53,9 +53,9 @@ class Wanted:
         )
 
     def in_form(self, name: str) -> str:
-        """Return the time "since" or "until" in UTC, in the format of its input field.
+        """Return the time `name` ("since" or "until") in UTC, in the format of its input field.
 
-        Raises InvalidField.
+        It is "" if the time is not set. Raises InvalidField if the text is not a time.
         """
         moment = _moment(name, self.times[name])
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if moment else ""
@@ -73,7 +73,7 @@ class Wanted:
     def query(self, *, before: int | None = None) -> str:
         """Return the filter as the query of a URL.
 
-        With `before`, the page of jobs begins after the job with this id.
+        With `before`, the list begins with the newest matching job whose id is below `before`.
         """
         pairs = self.pairs()
         if before is not None:
@@ -87,7 +87,7 @@ class Wanted:
 
 
 def wanted(query: QueryParams) -> Wanted:
-    """Read the query of a URL. Raises InvalidField."""
+    """Read the query of a URL. Raises InvalidField if a value is not allowed."""
     try:
         states = tuple(dict.fromkeys(JobState(text) for text in query.getlist("state") if text))
     except ValueError:

@@ -40,7 +40,7 @@ class LivePages:
     def response(self, events: AsyncGenerator[str | bytes, None], ends_at: float = math.inf) -> Response:
         """Return a response that streams the events, and ends at the Unix time `ends_at`.
 
-        Raises LimitExceeded.
+        Raises LimitExceeded if as many streams are open as the limit allows.
         """
         if self._open >= self._most:
             raise LimitExceeded(
@@ -81,7 +81,7 @@ class LivePages:
     ) -> AsyncGenerator[T | None, None]:
         """Yield the items, on average at most one in `pause` seconds.
 
-        Yield None after each _QUIET_SECONDS without an item. Closes `items`.
+        Yield None after each _QUIET_SECONDS without an item. Close `items` at the end.
         """
         loop = asyncio.get_running_loop()
         coming: asyncio.Future[Any] | None = None

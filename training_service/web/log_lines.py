@@ -77,7 +77,7 @@ class Part:
 
 
 def part_of(query: Mapping[str, str]) -> Part:
-    """Read the query of a URL. Raises InvalidField."""
+    """Read the query of a URL. Raises InvalidField if a value is not allowed."""
     rank, at, find = query.get("rank", "") or "0", query.get("at", ""), query.get("find", "")
     if at not in ("", "start") and not records.is_time(at.encode()):
         raise InvalidField(

@@ -120,7 +120,7 @@ def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
 
 
 def _differing(parameters: Collection[Mapping[str, str]]) -> list[str]:
-    """Return the parameters in which jobs differ, in the order of the first job."""
+    """Return the parameters in which jobs differ, in the order in which the jobs first name them."""
     names = dict.fromkeys(name for each in parameters for name in each)
     return [name for name in names if len({each.get(name, _NOT_SET) for each in parameters}) > 1]
 

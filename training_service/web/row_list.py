@@ -22,7 +22,7 @@ class RowList:
     def event_after(self, before: "RowList | None") -> bytes:
         """Return the event that changes the version `before` into this one.
 
-        `before` is None if the browser shows another list, or no list.
+        `before` is None if the browser shows another list, or no list. The event then has all rows.
         """
         wanted = before.digest if before is not None else ""
         if self._after[0] != wanted or not self._after[1]:

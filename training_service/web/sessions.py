@@ -19,12 +19,12 @@ _PURPOSE: Final = b"web session"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A browser's session. It has no secret: the signature proves that the service made it."""
+    """A browser's session. It has no secret: a signature in its cookie proves that the service made it."""
 
     id: str
     """A random id, which is new after each login."""
     ends_at: float
-    """Unix time."""
+    """The Unix time at which the session ends."""
     credential: str = ""
     """The public id of the token with which the caller logged in. Empty: the caller has not logged in."""
     project: str = ""

@@ -48,7 +48,7 @@ def duration(length: timedelta | float | None) -> str:
 
 
 def size(number: int | None) -> str:
-    """Return a number of bytes with its unit."""
+    """Return a number of bytes with its unit; "–" for None and 0."""
     if not number:
         return "–"
     value, unit = float(number), 0

@@ -232,7 +232,7 @@ def _has_token(page: Page, request: Request) -> bool:
 def _is_part(request: Request) -> bool:
     """Return whether a script of a page loads a part of the page.
 
-    If the answer were a redirection, the script could not show the other page.
+    Such a request is never redirected to the login: the script could not show that page.
     """
     return "hx-request" in request.headers or "text/event-stream" in request.headers.get("accept", "")
 

@@ -12,7 +12,7 @@ _HEAD: Final = re.compile(r"^((?:Rank|Process)(?:s|es)? \d[^:\n]{0,200}):(.*)$",
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Ranks that stand at the same place."""
+    """Ranks whose main threads are at the same place in the program."""
 
     who: str
     seen: str
@@ -22,7 +22,7 @@ class Standing:
 
 
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
-    """Return the places at which the ranks stand, from the diagnosis of a stalled attempt.
+    """Return the places in the program at which the ranks are, from the diagnosis of a stalled attempt.
 
     Ranks that did not reach the operation in which the others wait come first. The result is empty if the
     attempt has not stalled.

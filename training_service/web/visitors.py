@@ -43,7 +43,7 @@ class Visitors:
     is_encrypted: bool = False
 
     def session_of(self, connection: HTTPConnection) -> Session | None:
-        """Return the session of the request's cookie, if it is valid."""
+        """Return the session of the request's cookie; None without a valid cookie."""
         cookie = connection.cookies.get(self.cookie)
         return self.sessions.read(cookie) if cookie else None
 
@@ -100,7 +100,7 @@ def address_of(connection: HTTPConnection) -> str:
 
 
 def _remembered(session: Session, address: str) -> Caller:
-    """Return the caller of a session. It has no roles yet, except for the operator of this machine."""
+    """Return the caller of a session. Only the operator of this machine already has its name and roles."""
     is_operator = session.credential == tokens.OPERATOR_ID
     return Caller(
         name="operator" if is_operator else "",

@@ -102,7 +102,10 @@ class Visit:
         return token_urlsafe(16)
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:
-        """Return the number with this name in the URL; `default` if there is none. Raises InvalidField."""
+        """Return the number with this name in the URL; `default` if there is none.
+
+        Raises InvalidField if it is not from `least` to `most`.
+        """
         return whole_number(name, self.query.get(name, ""), default, least, most)
 
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
@@ -110,7 +113,7 @@ class Visit:
         return HTMLResponse(self.rendered(template, **values), status)
 
     def stream(self, events: AsyncGenerator[str | bytes, None]) -> Response:
-        """Return a stream of events, which ends with the session. Raises LimitExceeded."""
+        """Return a stream of events, which ends with the session. Raises LimitExceeded; see LivePages."""
         return self.parts.live.response(events, self.session.ends_at)
 
     def rendered(self, template: str, /, **values: Any) -> str:
@@ -120,7 +123,10 @@ class Visit:
 
 
 def whole_number(name: str, text: str, default: int, least: int, most: int) -> int:
-    """Return the number of a text; `default` if the text is empty. Raises InvalidField with this name."""
+    """Return the number in a text; `default` if the text is empty.
+
+    Raises InvalidField with this name if it is not a number from `least` to `most`.
+    """
     if not text:
         return default
     value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
@@ -130,7 +136,10 @@ def whole_number(name: str, text: str, default: int, least: int, most: int) -> i
 
 
 async def read_form(visit: Visit) -> None:
-    """Read the form of the request, and store its fields in the visit. Raises InvalidField and TooLarge."""
+    """Read the form of the request, and store its fields in the visit.
+
+    Raises InvalidField if the request has no valid form, and TooLarge if its body is too large.
+    """
     body = await visit.request.body()
     kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":

@@ -43,8 +43,8 @@ class SqliteScheduling:
         return row["content"] if row is not None else None
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        written = [(*place, content) for place, content in changed.items() if content is not None]
-        removed = [place for place, content in changed.items() if content is None]
+        written = [(*place, content) for place, content in changed.items() if content]
+        removed = [place for place, content in changed.items() if not content]
 
         def write(db: sqlite3.Connection) -> None:
             self.__lease.check(term)

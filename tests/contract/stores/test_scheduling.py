@@ -120,7 +120,7 @@ async def test_notes_are_kept_by_kind_and_key(store: Store, reopen: Reopen) -> N
     assert await store.scheduling_notes("usage") == {"default": "1", "research": "2"}
     assert await store.scheduling_note("job", "default") == '{"über": "ok"}'
     await store.keep_scheduling_notes(
-        {("usage", "default"): None, ("usage", "research"): "3", ("job", "x"): None}
+        {("usage", "default"): None, ("usage", "research"): "3", ("job", "x"): None, ("usage", "empty"): ""}
     )
     assert await store.scheduling_notes("usage") == {"research": "3"}
     assert await store.scheduling_notes("job") == {"default": '{"über": "ok"}'}

@@ -187,7 +187,7 @@ async def test_a_project_with_live_jobs_is_not_deleted(service: Service, entry: 
     delete = apb.DeleteProjectRequest(name="vision")
     code, details = await failure(entry.stub.DeleteProject(delete, metadata=entry.operator))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert details == ("project vision has 1 jobs that have not ended; cancel them, or wait for their end")
+    assert details == ("project vision has jobs that have not ended (1); cancel them, or wait for their end")
     await service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job), metadata=bearer(made.text))
     await entry.stub.DeleteProject(delete, metadata=entry.operator)
     assert "was revoked" in (await listed(service, bearer(made.text)))[1]

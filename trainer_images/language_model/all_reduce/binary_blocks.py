@@ -1,10 +1,10 @@
 """Binary Blocks (Rabenseifner and Träff, EuroPVM/MPI 2004): halving and doubling for any number of processes.
 
 The n processes form blocks whose sizes are the powers of two in the binary form of n, the largest first. Each
-block sums by recursive halving. Then the sums go from the smallest block to the largest, and the sum of all
-comes back the same way. After that, each block gathers by recursive doubling. In `halving_doubling`, some
-processes first wait for the whole tensor of another process if n is not a power of two; here, no process
-does.
+block sums by recursive halving. Then, beginning with the smallest block, each block sends its sums to the
+next larger block, which adds its own. The sum of all comes back the same way. After that, each block gathers
+by recursive doubling. In `halving_doubling`, some processes first wait for the whole tensor of another
+process if n is not a power of two; here, no process does.
 """
 
 import torch

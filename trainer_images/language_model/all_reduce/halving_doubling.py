@@ -1,7 +1,8 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
 
-It sends as many bytes as a ring in 2 log2 n steps instead of 2 (n - 1), if n is a power of two. Otherwise,
-some processes first send their tensor to a neighbour, and get the sum from it at the end.
+If the number n of processes is a power of two, it sends as many bytes as a ring, but in 2 log2 n steps
+instead of 2 (n - 1). Otherwise, some processes first send their tensor to a neighbour, and get the sum from
+it at the end.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,9 @@ def halve_and_double(
 ) -> None:
     """Sum `tensor` over the processes whose ranks differ only in the bit of `distance` and in lower bits.
 
-    Two partners exchange halves. Each sums its half with the nearer processes, and they exchange the sums.
+    Two partners, whose ranks differ only in the bit of `distance`, exchange halves. Each sums its half over
+    the processes whose ranks differ from its own only in lower bits. Then the partners exchange the sums.
+
     `room` is a buffer for receiving. Between halving and doubling, `between` is called with the part that
     this process has summed. In the tensor, the parts are in the order of the ranks.
     """

@@ -1,9 +1,10 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
-It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
-links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back along a
-binomial tree. Alternatively, as in the paper's rings, it goes in chunks from neighbour to neighbour. Then no
-process sends more than twice the tensor's size within the node.
+It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only the k leaders
+use the slow links, in 2 (k - 1) steps instead of 2 (n - 1). The leader of a node is its first process. Within
+a node, the tensor goes to the leader and back along a binomial tree. Alternatively, as in the paper's rings,
+it goes in chunks from neighbour to neighbour. Then no process sends more than twice the tensor's size within
+the node.
 """
 
 import torch

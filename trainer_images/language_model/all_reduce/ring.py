@@ -18,7 +18,7 @@ def all_reduce(tensor: Tensor, wire: Wire) -> None:
 
 
 def reduce_scatter(chunks: tuple[Tensor, ...], wire: Wire) -> None:
-    """Compute the sum of chunk r in rank r. Other chunks are overwritten."""
+    """Compute the sum of chunk r over all ranks in rank r. Other chunks are overwritten."""
     received = torch.empty_like(chunks[0])  # tensor_split returns the largest chunk first
     for step in range(wire.size - 1):
         mine = chunks[(wire.rank - step - 2) % wire.size]

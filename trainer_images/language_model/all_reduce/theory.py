@@ -108,13 +108,13 @@ def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def torus(size: int, columns: int) -> Traffic:
-    """Return the traffic of a ring along the row, and of one along the column (Mikami et al. 2018)."""
+    """Return the traffic of a ring along the row, and for one chunk along the column (Mikami et al. 2018)."""
     row, column = ring(columns), ring(size // columns)
     return Traffic(row.share + column.share / columns, row.messages + column.messages)
 
 
 def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. If `size` is prime, it has one row."""
+    """Return the number of columns of the grid with the fewest steps. A prime `size` gives one row."""
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows
 

@@ -16,7 +16,7 @@ class Topology(StrEnum):
     BINARY_BLOCKS = "binary_blocks"
     """Halving and doubling in blocks whose sizes are powers of two."""
     HIERARCHICAL = "hierarchical"
-    """First along a tree within each node, then around a ring of the nodes' leaders."""
+    """Sums first along a tree within each node, then around a ring of one leader per node."""
     HIERARCHICAL_RING = "hierarchical_ring"
     """Like `hierarchical`, but within nodes, chunks go from neighbour to neighbour instead of along a
     tree."""

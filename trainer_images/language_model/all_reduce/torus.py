@@ -1,8 +1,9 @@
 """A 2-D torus (Mikami et al., arXiv:1811.05233, 2018; Ying et al., arXiv:1811.06992, 2018): rings in both
 dimensions.
 
-The processes form a grid. Each row sums chunks, each column sums its chunk over the rows, and each row
-gathers the chunks. This sends as many bytes as a ring, in 2 (rows - 1) + 2 (columns - 1) steps.
+The processes form a grid. Within each row, the process in column c computes the row's sum of chunk c. Then
+each column sums its chunk over the rows, and each row gathers the chunks. This sends as many bytes as a ring,
+in 2 (rows - 1) + 2 (columns - 1) steps.
 """
 
 from torch import Tensor

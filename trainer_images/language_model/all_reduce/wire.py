@@ -43,9 +43,10 @@ class Wire:
         return self._members.index(dist.get_rank(self._group))
 
     def among(self, members: Sequence[int]) -> "Wire":
-        """Return a wire between some of the connected processes, with the same counter.
+        """Return a wire between some of the connected processes, with the same counter (`sent`).
 
-        `members` has their ranks here. On the new wire, they are numbered from 0 in the order of `members`.
+        `members` has their ranks on this wire. On the new wire, they are numbered from 0 in the order of
+        `members`.
         """
         return Wire(self._group, [self._members[member] for member in members], self.sent)
 

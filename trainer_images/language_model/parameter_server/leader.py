@@ -1,4 +1,4 @@
-"""The leading server's decisions: the order of gradients, and whether training continues after a loss."""
+"""The leading server's decisions: the order of gradients, and whether training survives a lost rank."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from language_model.parameter_server.roles import Roles
 from language_model.parameter_server.synchrony import Rule
 
 Order = tuple[int, int]
-"""A worker and the number of its gradient."""
+"""A gradient to put in order: its worker, and its number among the gradients of this worker."""
 
 
 class History:
@@ -44,7 +44,7 @@ class History:
 
 
 class Leader:
-    """Orders a gradient once all servers have it, and gathers the states of their shards."""
+    """Puts a gradient next in the order once all servers have it, and gathers the states of their shards."""
 
     def __init__(
         self, roles: Roles, history: History, rule: Rule, post: Post, servers: Iterable[int]
@@ -68,8 +68,8 @@ class Leader:
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.
 
-        Return a list with the gradient's order if this was the last server to get it; otherwise an empty
-        list.
+        Return `[order]` if this was the last server to get the gradient. Return an empty list if a server
+        still lacks it, or if it was ordered before.
         """
         self.traffic[shard] = traffic
         worker, number = order
@@ -119,7 +119,7 @@ class Leader:
             )
 
     def ask(self) -> None:
-        """Ask the other servers for their states after the last update."""
+        """Ask the other servers for the states of their shards after the gradients ordered so far."""
         self._states = {}
         for server in self._servers.values():
             self._post.send(server, Message(Kind.ASK))

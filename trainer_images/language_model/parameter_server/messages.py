@@ -27,8 +27,8 @@ class Kind(IntEnum):
     COPIED = 5
     """Standby to its server: the standby has taken the copy."""
     HERE = 6
-    """Server to leader, if one of them has just taken over: (number of gradients whose orders the server
-    has got)."""
+    """Server to leader, if one of them has just taken over: (number of gradients whose place in the order
+    the server knows)."""
     ASK = 7
     """Leader to server: the leader needs the state after the gradients ordered so far."""
     STATE = 8

@@ -3,8 +3,8 @@
 All servers take the same gradients in the same order, so their shards together equal the weights of a single
 server. When all servers have a gradient, the leader tells them to take it. A server first sends a copy to
 its standby, and takes the gradient once the standby has taken it. So workers never see an update that the
-standby lacks. Results depend only on the order, so a standby that takes over continues as the server would
-have.
+standby lacks. Results depend only on the order of gradients, so a standby that takes over continues as the
+server would have.
 
 M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014: each server has a
 range of the weights, and answers a worker only after the standby has the copy.
@@ -56,7 +56,7 @@ class Replica:
         self.shard = roles.shard_of(rank)
         standby = roles.standby_of(self.shard)
         self._standby = None if standby == rank else standby
-        """The standby, unless it is lost."""
+        """The rank of the standby; None if it is lost, or if this process has none."""
         self._serves = rank < roles.servers
         """Whether this process answers workers: it is a server, or has taken over from one."""
         self._lost: set[int] = set()
@@ -97,7 +97,11 @@ class Replica:
 
     @property
     def has_finished(self) -> bool:
-        """Whether no peer needs this process. The leader needs the other servers until it sends BYE."""
+        """Whether no peer needs this process any more.
+
+        The leader waits for BYE of all workers that are left. Other processes wait for BYE of the leader; for
+        a standby, BYE of its server is enough, too.
+        """
         if self.leader is not None:
             return self.has_ended and {*self._roles.workers} <= self._lost | self._finished
         return self.leading in self._finished or (self.shard in self._finished and not self._serves)
@@ -173,8 +177,8 @@ class Replica:
     def _copy(self) -> None:
         """Move the ordered gradients that have arrived to `_copied`, and send copies to the standby.
 
-        A request for the state is answered after the gradients before it. Raises GroupError if an ordered
-        gradient is lost.
+        A request for the state is answered once the gradients before it have been taken. Raises GroupError if
+        an ordered gradient is lost.
         """
         while self._orders:
             order = self._orders[0]

@@ -42,7 +42,7 @@ def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
 def work(
     model: nn.Module, learn: Callable[[int, int], float], worker: Worker, mailbox: Mailbox, updates: int
 ) -> int:
-    """Compute gradients of `model` until the weights have had all updates. Return how many were computed.
+    """Compute gradients of `model` until the weights have had all `updates`. Return the number of gradients.
 
     `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
     that share in the model, and returns the loss. Share -1 stands for this worker's own next batch. At the

@@ -131,7 +131,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return the share that the fewest workers compute and that has no gradient yet.
+        """Return, of the shares without a gradient, the one that the fewest workers compute.
 
         Return None if idle workers must wait.
         """

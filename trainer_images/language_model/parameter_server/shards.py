@@ -23,7 +23,7 @@ class Shard(nn.Module):
 
 
 def split(vector: Tensor, shards: int) -> tuple[Tensor, ...]:
-    """Return views of the shards of a vector, or of each row of a matrix. Their sizes differ by 1 at most."""
+    """Divide a vector, or a matrix by its columns, into views. Their sizes differ by 1 at most."""
     return vector.tensor_split(shards, dim=-1)
 
 

@@ -22,15 +22,16 @@ class Synchrony(StrEnum):
     SYNCHRONOUS = "synchronous"
     """An update takes one gradient from each worker, and all workers wait for it."""
     BACKUP_WORKERS = "backup_workers"
-    """An update takes the first N of N + b gradients and drops the rest (Chen et al., arXiv:1604.00981)."""
+    """With N + b workers, an update takes the first N gradients, and drops the others (Chen et al.,
+    arXiv:1604.00981)."""
     SPECULATIVE = "speculative"
     """Like synchronous, but once some shares of the batch have a gradient, idle workers start the other
     shares again. The first gradient of a share counts (backup tasks: Dean and Ghemawat, MapReduce, OSDI
     2004).
     """
     SOFTSYNC = "softsync"
-    """n-softsync (Zhang et al., IJCAI 2016): an update takes any N / n gradients, each divided by its
-    staleness.
+    """n-softsync (Zhang et al., IJCAI 2016): with N workers, an update takes any N / n gradients, each
+    divided by its staleness.
 
     No worker waits.
     """

@@ -33,7 +33,8 @@ class Worker:
         self._number = 0
         """The number of the last gradient."""
         self._gradients: tuple[Tensor | None, ...] = (None,) * roles.servers
-        """The last gradient by shard, each with the loss. It is sent again to a standby that may lack it."""
+        """The last gradient by shard, each part with the loss. A part is sent again to a standby that may
+        lack it."""
         self._weights: dict[int, Message] = {}
         """The weights that have come since the last gradient, by shard."""
 
@@ -66,7 +67,7 @@ class Worker:
             self._weights[self._roles.shard_of(sender)] = message
 
     def lose(self, peer: int) -> None:
-        """Continue with the standby of a lost server. Raises GroupError if there is no standby."""
+        """Continue with the standby of a lost server. Raises GroupError if no standby is left."""
         self._lost.add(peer)
         self._roles.check_servers(self._lost)
         shard = self._roles.shard_of(peer)

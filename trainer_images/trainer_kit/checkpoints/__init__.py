@@ -8,16 +8,16 @@
 
 `kept` is for PyTorch, and `arrays.kept` for any other framework:
 
-* `keeping` has the object for training code, `settings` are its settings;
+* `keeping` has the object that training code uses, `settings` has the settings;
 * `pace` decides when to save, `saving` saves, `resuming` finds the checkpoint to resume from;
 * `folder` is the folder of checkpoints, `names` defines the names and their order, `manifest` lists the
   parts, `hashed_file` hashes them, `durable` syncs them to disk;
-* `exchange` lets the processes agree;
-* `form` is the interface through which these modules save and restore a state, and `random_state` does so for
-  the random generators;
+* `exchange` lets the processes exchange values and agree;
+* `form` is the interface through which these modules save and restore a state, and `random_state` reads and
+  restores the state of the random generators;
 * `pytorch` has the form of PyTorch's states, and the only modules that need PyTorch;
 * `arrays` has the form of all other states: arrays and plain values, which `tree` writes and restores, and
-  rank 0 saves alone. `groups` lets the processes of each framework agree.
+  rank 0 saves alone. `groups` has the exchange of each framework.
 """
 
 from typing import TYPE_CHECKING, Any

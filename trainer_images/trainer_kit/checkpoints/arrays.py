@@ -38,18 +38,19 @@ def kept(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job into `state`, and save checkpoints of it during the block.
 
-    `group` is one of `groups`. `state` has everything that changes during training and is the same in all
-    processes: arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and
-    plain values. Training code may replace its entries. `own` has the values that differ between the
-    processes; each save sends them to all processes, so they should be small. The state of each process's
-    random generators is also kept: of Python, of NumPy, and of PyTorch if it has been imported. `before_save`
-    is called in all processes after the same step, right before they save. Every process of the group must
-    call this.
+    Every process of the group must call this. `group` comes from a function of `groups`. `state` has
+    everything that changes during training and is the same in all processes: arrays and variables of any
+    framework, objects with `state_dict` and `load_state_dict`, and plain values. Training code may replace
+    entries of `state`. `own` has the values that differ between the processes; each save sends them to all
+    processes, so they should be small. The state of each process's random generators is also kept: of Python,
+    of NumPy, and of PyTorch if it has been imported. `before_save` is called in all processes after the same
+    step, right before they save.
 
-    A rank that did not exist when the checkpoint was saved keeps its own values and generators.
+    A rank that did not exist when the checkpoint was saved keeps its values in `own` and its generators as
+    they are.
 
-    Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
-    be read, UnfitError, UntrustedTypeError, and SupersededError.
+    Without CHECKPOINT_URI, this only counts steps. Raises StorageError if a checkpoint cannot be read, and
+    ParameterError, UnfitError, UntrustedTypeError and SupersededError (see `errors`).
     """
     shown = _messages_printed() if group.is_first else nullcontext()
     kept_run = kept_in_folder(
@@ -150,7 +151,7 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
 
 
 def _is_of_training(content: object) -> bool:
-    """Return whether the content has the form that this module writes: another job may have written it."""
+    """Return whether the content has the form that this module writes. Another job may have written it."""
     match content:
         case {"kept": {"steps": int(steps), "values": dict()}, "state": dict(), "of_each": list(of_each)}:
             return steps >= 0 and all(

@@ -1,4 +1,4 @@
-"""Ends a process that saves nothing itself, together with the leader, which saves for the group."""
+"""Lets a process that saves nothing end with the leader of its group, the process that saves for all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

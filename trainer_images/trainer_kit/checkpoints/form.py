@@ -32,7 +32,7 @@ class Form(Protocol[S]):
 
         Every process calls this method and the returned function. Both may raise DamagedError,
         UntrustedTypeError, StorageError, and UnfitError if the saved state does not match the current one.
-        Each is raised in all processes. If the function raises an error, the content of the current state is
-        undefined.
+        Each of these errors is raised in all processes. If the function raises an error, the content of the
+        current state is undefined.
         """
         ...

@@ -23,9 +23,10 @@ JAX compiles a program for each length."""
 
 
 class Summing(Exchange):
-    """An exchange through sums: each process adds zeros at the places of the other processes.
+    """An exchange through sums of arrays with a row for each process.
 
-    `total` returns the exact sum of an array of 32-bit integers over all processes.
+    Each process puts its values into its own row, and zeros into the other rows. `total` returns the exact
+    sum of an array of 32-bit integers over all processes.
     """
 
     def __init__(self, rank: int, size: int, total: Callable[[Integers], Integers]) -> None:
@@ -61,7 +62,7 @@ class Summing(Exchange):
 
 
 def alone() -> Exchange:
-    """Return the group of a process that trains, or decides, without others."""
+    """Return the group of one process, which trains alone, or saves without the help of others."""
     return Alone()
 
 

@@ -1,4 +1,4 @@
-"""`Kept`, the object with which training code saves checkpoints. It combines the modules of this package."""
+"""`Kept`, the object with which training code saves checkpoints, built from the package's other modules."""
 
 import logging
 import signal
@@ -59,10 +59,10 @@ def kept_in_folder(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job, and save checkpoints during the block.
 
-    Every process of the group must call this. `form` returns the Form of the state; its argument is the
-    object that the training code uses. `saving` returns the exchange for the threads that save, or None in a
-    process that writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of
-    `resume`, ParameterError, and at the end the errors of `Kept.step`.
+    Every process of the group must call this. `form` gets the Kept that the training code uses, and returns
+    the Form of the state. `saving` returns the exchange for the threads that save, or None in a process that
+    writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume`,
+    ParameterError, and at the end the errors of `Kept.step`.
     """
     settings = Settings.from_environment()
     if settings.uri is None:
@@ -114,7 +114,7 @@ class _KeptInFolder(Kept):
     def finish(self) -> None:
         """Save once more if a checkpoint is due, or if the group received SIGTERM. Wait for all saves.
 
-        A checkpoint that is due is left out while another save is in progress.
+        If another save is in progress, a checkpoint that is due is left out.
 
         Raises Terminated and SupersededError, like `step`.
         """

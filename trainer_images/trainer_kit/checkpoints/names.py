@@ -30,7 +30,7 @@ class Run:
 
     @classmethod
     def after(cls, others: Iterable["Run"], attempt: int) -> Self:
-        """Return a new run of `attempt`, greater than the earlier ones."""
+        """Return a new run of `attempt`, greater than the runs of this attempt in `others`."""
         starts = [run.start for run in others if run.attempt == attempt]
         return cls(attempt, max(starts, default=0) + 1, secrets.token_hex(4))
 

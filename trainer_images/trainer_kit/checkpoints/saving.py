@@ -104,7 +104,7 @@ class Saver:
             log.warning("could not remove old checkpoints; the next save tries again: %s", error)
 
     def _is_saved(self, checkpoint: Checkpoint) -> bool:
-        """Return whether this step is already published, so that its parts must not be overwritten."""
+        """Return whether the checkpoint is already published. If so, its parts must not be overwritten."""
         self._settle()
         return self.newest == checkpoint
 
@@ -148,7 +148,7 @@ class Saver:
 
 
 class Follower(Saver):
-    """The saver of the other ranks if only rank 0 writes: they take part in the copy of the state."""
+    """The saver of a rank other than 0 if only rank 0 writes: it only takes part in the copy of the state."""
 
     def start(self, step: int) -> None:  # noqa: ARG002  # see Saver
         """Take part in the copy of the state."""

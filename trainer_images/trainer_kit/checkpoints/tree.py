@@ -1,5 +1,5 @@
-"""Converts trees of arrays and plain values to two files, and back: the tree as JSON, and its arrays in the
-order in which the JSON names them.
+"""Converts a tree to two files, and back: the tree as JSON, and its arrays in the order in which the JSON
+names them. Here, a tree is nested lists, tuples and dictionaries of arrays and plain values.
 
 Loading runs no code: JSON has only plain values, and arrays are read without pickle. Values of other types
 are refused when they are saved.
@@ -159,7 +159,7 @@ def _decoded(value: Any, arrays: list[Array]) -> Any:
 
 
 def _of_type_of(present: dict[Any, Any], saved: dict[Any, Any]) -> dict[Any, Any]:
-    """Return `saved` as a Counter, OrderedDict, or defaultdict with its default, if `present` is one."""
+    """Return `saved` in the type of `present`, if that is Counter, OrderedDict or defaultdict."""
     if not isinstance(present, Counter | OrderedDict | defaultdict):
         return saved
     restored = copy.copy(present)

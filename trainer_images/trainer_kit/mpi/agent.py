@@ -1,4 +1,4 @@
-"""The program that mpirun starts instead of ssh: it lets a host run a daemon, and ends with the daemon."""
+"""Mpirun starts this program instead of ssh: it lets a host run a daemon, and ends when the daemon ends."""
 
 import asyncio
 import shlex

@@ -17,7 +17,7 @@ Message = dict[str, Any]
 
 HANDSHAKE_SECONDS = 10.0
 LONGEST_LINE = 2**20
-"""The maximum length of a line in bytes. The arguments of a daemon name all hosts."""
+"""The maximum length of a line in bytes. It is large because the arguments of a daemon name all hosts."""
 
 
 class StrangerError(Exception):

@@ -26,7 +26,7 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
     Raises GroupError if not all hosts connect within the meeting's time-out.
     """
     hosts = Hosts(place)
-    # Listen on loopback only if the whole group is there; otherwise on all addresses.
+    # If the whole group is on loopback, listen only there; otherwise, listen on all addresses.
     address = place.meeting.host if place.meeting.on_loopback else None
     async with await asyncio.start_server(hosts.welcome, address, place.meeting.port, limit=LONGEST_LINE):
         try:
@@ -165,7 +165,7 @@ class Hosts:
                 end.set_result(LOST)
 
     async def _run(self, instance: int, daemon: Message) -> int:
-        """Let `instance` run the daemon, and return the daemon's exit code."""
+        """Let `instance` run the daemon, and return the daemon's exit code; LOST if the instance is gone."""
         if channel := self._channels.get(instance):
             await channel.send(run=daemon)
             return await self._ends[instance]

@@ -19,7 +19,7 @@ LIBRARY = "library"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The time that a step takes to sum the gradients, in seconds, for each algorithm."""
+    """The time in seconds that a step takes to sum the gradients, for each of several algorithms."""
 
     sent: float
     """The bytes of the gradients that are summed."""
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison | None:
-    """Compare all algorithms for a layout; None if DistributedDataParallel does not sum the gradients."""
+    """Return the comparison for a layout; None if DistributedDataParallel does not sum the gradients."""
     at = choice.layout
     if at.data == 1 or at.strategy != "ddp" or at.tensor * at.pipeline * at.context > 1:
         return None
@@ -93,7 +93,10 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the times of sums by a tree in each machine, and by a ring with one rank of each machine."""
+    """Return the seconds of latencies and of bytes for a tree in each machine, and a ring between machines.
+
+    The ring has one rank of each machine.
+    """
     node = min(n, cluster.per_machine)
     machines = math.ceil(n / node)
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
@@ -107,7 +110,10 @@ def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[
 
 
 def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the times of rings in the rows and columns of a grid of ranks that is as square as possible."""
+    """Return the seconds of latencies and of bytes for rings in the rows and columns of a grid of ranks.
+
+    The grid is as square as possible.
+    """
     rows = max(rows for rows in range(1, math.isqrt(n) + 1) if n % rows == 0)
     columns = n // rows
     row = _ring(cluster, columns, 1, sent, buckets)

@@ -207,7 +207,7 @@ def _states(training: Training, at: Layout, parameters: float) -> float:
         case "zero2":  # with several micro-batches, each rank adds up whole gradients
             gradients = gradient / ranks if at.micro_batches == 1 else gradient
             return parameters * (weight + gradients + state / ranks)
-        case "shard_grad_op":  # a rank gathers all weights within a step
+        case "shard_grad_op":  # each rank gathers all weights, and keeps them during the step
             return parameters * (weight + (gradient + state) / ranks)
     gathered = 2 * training.model.layer_parameters / at.tensor * weight
     return parameters * (weight + gradient + state) / ranks + gathered
@@ -224,8 +224,8 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # The stage with the head gets fewer layers. So the slowest rank has the mean work, or the work of the
-    # largest number of layers if that is more.
+    # The stage with the head gets fewer layers. So the slowest rank takes the mean time of all ranks or, if
+    # that is longer, the time for the most layers of any rank.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
@@ -276,9 +276,9 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
     """Return the seconds of transfers between stages that passes do not hide.
 
     `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
-    transfers while the pipeline fills and empties. In between, passes hide transfers, unless a rank sends for
-    longer than it computes: ranks in the middle send in both directions. With several stages on each rank,
-    ranks wait for every transfer (Narayanan et al., 2021, section 2.2).
+    transfers while the pipeline fills and empties. In between, passes hide transfers, except for the time by
+    which a rank sends longer than it computes. A rank in the middle sends in both directions. With several
+    stages on each rank, ranks wait for every transfer (Narayanan et al., 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0

@@ -1,7 +1,8 @@
 """Reads a model's sizes from a `config.json` in the form of Hugging Face Transformers.
 
-The families differ in the names of fields. Only families whose layers the formulas describe are accepted.
-Models with an encoder and a decoder, with experts, or with states instead of attention are not among them.
+Families of models differ in the names of the fields. Only families are accepted whose layers the formulas of
+`model` describe. Models with an encoder and a decoder, with experts, or with states instead of attention are
+not among them.
 """
 
 import json
@@ -110,7 +111,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> int:
-    """Return the first of these fields that is set; 0 if none is.
+    """Return the value of the first field in `names` that is set; 0 if none is set.
 
     Raises ValueError if the field is not a positive whole number, or if none is set although it is `needed`.
     """

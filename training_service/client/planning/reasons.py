@@ -1,4 +1,4 @@
-"""Explains a decision: the advice, its reasons, and the alternatives."""
+"""Explains a decision: the verdict, its reasons, and the alternatives."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -9,7 +9,7 @@ from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Time, Training
 
 LEAST_GAIN = 0.5
-"""Each added device must add at least this share of the mean speed of the others; see `decide`."""
+"""Each added device must add at least this share of the mean speed of the devices so far; see `decide`."""
 
 MOST_CONTEXT_RANKS = 64
 
@@ -56,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decision:
-    """The fastest layouts for each number of devices that was tried, and the layout to use."""
+    """The fastest layout for each number of devices that was tried, and the layout to use."""
 
     best: Choice
     at_best: tuple[Choice, ...]
@@ -178,8 +178,8 @@ def _fitting(
 
     They differ in recomputation and strategy.
 
-    Unless `every` is true, strategies after the first fitting one that divides states are left out, because
-    they send more bytes to save memory.
+    Unless `every` is true, strategies after the first fitting one that divides states (any except ddp) are
+    left out, because they send more bytes to save memory.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)
@@ -197,7 +197,7 @@ def _fitting(
 
 
 def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) -> Iterator[Layout]:
-    """Yield all valid shapes, each with the numbers of micro-batches and stages to try."""
+    """Yield each valid shape with each number of micro-batches and of stages to try."""
     model = training.model
     for tensor in _divisors(devices):
         # Tensor ranks exchange activations in each layer, so they share a machine (Narayanan et al., 2021,

@@ -125,8 +125,9 @@ class _Git:
 def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
     """Run a command, at most until `end`. Return its exit code and the first `most` bytes of its output.
 
-    `end` is a time of the monotonic clock. If the command prints `most` bytes or more, the exit code is 0. If
-    it is still running at `end`, the exit code is -1.
+    `end` is a time of the monotonic clock. A command that prints `most` bytes or more is stopped, and its
+    exit code is given as 0. A command that is still running at `end` is stopped, too; its exit code is given
+    as -1, without output.
     """
     with (
         subprocess.Popen(

@@ -19,7 +19,9 @@ _MESSAGE = 240 * 1024
 _PIECES = 512
 _NAMED = 5
 _CALL = 256 << 20
-"""The most bytes of content in a call. In each call, the service checks again that the caller may upload."""
+"""The most bytes of content in a call. Larger uploads make several calls, so that the service checks
+again whether the caller may upload.
+"""
 
 OnProgress = Callable[[int, int], None]
 """A function that is called with the number of bytes sent so far, and the number of bytes to send in all."""
@@ -71,7 +73,7 @@ class Sending:
             )
 
     def contents(self, missing: Sequence[MissingContent]) -> Iterator[UploadFilesRequest]:
-        """Yield the messages of one call of UploadFiles, which send missing content."""
+        """Yield the messages of one call of UploadFiles: the missing content, up to about _CALL bytes."""
         message, size, sent = UploadFilesRequest(tree=self.files.name), 0, 0
         for piece in self._pieces(missing):
             if size + len(piece.content) > _MESSAGE or len(message.pieces) >= _PIECES:

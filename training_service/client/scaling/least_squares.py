@@ -1,4 +1,4 @@
-"""Nonnegative least squares with a few unknowns. It tries each set of unknowns that may be above 0."""
+"""Nonnegative least squares with a few unknowns. It tries each set of unknowns, with 0 for the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Solution:
     squares: float
     """The sum of squared residuals."""
     covariance: tuple[tuple[float, ...], ...]
-    """The inverse of the normal matrix, with 0 for values that are 0.
+    """The inverse of the normal matrix, with 0 in the rows and columns of values that are 0.
 
     It is the covariance of the values if the variance of the targets is 1.
     """

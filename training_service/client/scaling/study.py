@@ -19,7 +19,8 @@ from training_service.client.sweeps.space import Value
 RATE = "examples_per_second"
 """The default metric: the examples per second of all instances together."""
 STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
-"""Series that trainer_kit reports: a step's time, the master's wait in the step, the gradient bytes sent."""
+"""Metrics that trainer_kit reports for a step: its time, the master's time of waiting for others, the bytes
+of gradients that were sent."""
 LOSS = "loss"
 MOST_OFF = 0.1
 """A law does not explain the points if it differs from one of them by more than this share of the point."""
@@ -61,15 +62,15 @@ class Series:
     def law(self) -> Law | None:
         """The law that the points follow; None without points.
 
-        With strong scaling, its times are the seconds of one example on the whole group. With weak scaling,
-        they are the seconds of one example on each instance.
+        With strong scaling, its times are the seconds in which the whole group computes one example. With
+        weak scaling, they are the seconds in which each instance computes one example.
         """
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """The prediction from the runs on one and two instances; None if one of these runs is missing."""
+        """The prediction from the runs on one and two instances; None if one of them has no rate."""
         if not {1, 2} <= self.rates.keys():
             return None
         one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))
@@ -77,7 +78,7 @@ class Series:
 
     @property
     def explains(self) -> bool:
-        """Whether the law is within `MOST_OFF` of each point."""
+        """Whether there is a law, and it is within `MOST_OFF` of each point."""
         return self.law is not None and self.law.worst <= MOST_OFF
 
     @property
@@ -98,7 +99,7 @@ class Series:
 
     def predicted(self, instances: int) -> float | None:
         """Return the examples per second that the runs on one and two instances predict; None if one of these
-        runs is missing.
+        runs has no rate.
         """
         if self.prediction is None:
             return None
@@ -131,7 +132,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison with the fastest series, on the largest number of instances that all series measured."""
+    """A comparison of a series with the fastest one, by their rates on `instances` instances.
+
+    This is the largest number of instances for which all compared series have a rate.
+    """
 
     instances: int
     fastest: Series
@@ -144,8 +148,8 @@ class Comparison:
 def compared(every: Sequence[Series]) -> list[Comparison | None]:
     """Return a comparison for each series.
 
-    It is None for a series without points. All are None if only one series has points, or if the series have
-    no measured number of instances in common.
+    It is None for a series without points. All are None if fewer than two series have points, or if these
+    series have no measured number of instances in common.
     """
     valid = [series for series in every if series.rates]
     common = set.intersection(*({*series.rates} for series in valid)) if len(valid) > 1 else set()
@@ -165,7 +169,7 @@ def settings_of(
     algorithm: str, instances: Sequence[int], others: Mapping[str, Any], metric: str = RATE
 ) -> dict[str, Any]:
     """Return the settings of a study as a sweep. `others` are further settings; they may have a `space`."""
-    # The number of instances changes fastest, so that the first series is complete first.
+    # A grid changes its last parameter fastest, so it completes one series before it begins the next.
     space = {**others.get("space", {}), INSTANCES_PARAMETER: list(instances)}
     objective: dict[str, Any] = {"metric": metric, "direction": "maximize", "value": "median"}
     objective |= {"beside": [STEP, WAITING, SENT], "last_beside": [LOSS], "enough": others.get("enough")}

@@ -51,9 +51,9 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
     """Return how many instances are worth using, among the numbers in `rates`, which has measured rates.
 
-    With both prices, it is the number with which an example costs least. Otherwise, the next larger number is
-    worth it if each added instance adds, on average, at least `least_efficiency` times `one`, the rate of one
-    instance. Raises ValueError if there is no rate.
+    With both prices, it is the number with which an example costs least. Otherwise, begin with the smallest
+    number, and go on to the next larger one as long as each added instance adds, on average, at least
+    `least_efficiency` times `one`, the rate of one instance. Raises ValueError if `rates` is empty.
     """
     if not rates:
         raise ValueError("no run has a throughput")

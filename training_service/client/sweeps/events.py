@@ -38,10 +38,10 @@ class Submitted(_Event):
 
 
 class Reported(_Event):
-    """The job has reported values of the metric by step.
+    """The job has reported new values of the metric, by step.
 
     With `prune`, the job is cancelled: the values were too poor to continue, or there were enough of them
-    (`Objective.enough`).
+    (`Objective.enough`; `points` is then empty).
     """
 
     event: Literal["reported"] = "reported"

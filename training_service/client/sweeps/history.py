@@ -122,8 +122,9 @@ def history_of(events: Iterable[Event]) -> History:
 
 
 def ranked(trials: Iterable[Trial], *, highest_first: bool) -> list[Trial]:
-    """Return the trials in this order: complete ones with the best first, pruned, live, and failed or
-    cancelled ones.
+    """Return the trials in this order: complete, pruned, live, and last the failed and cancelled ones.
+
+    Complete trials are sorted by their values, the best first, and so are pruned trials.
     """
     order: dict[State, int] = {"complete": 0, "pruned": 1, "failed": 3, "cancelled": 3}
 

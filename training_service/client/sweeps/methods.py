@@ -32,7 +32,10 @@ class Pruner(Protocol):
         ...
 
     def add(self, event: Event) -> None:
-        """Add an event of an earlier run, or the end of a trial in this run."""
+        """Add an event of an earlier run of the sweep, or the end of a trial in this run.
+
+        The values that jobs report in this run are added by `should_prune`.
+        """
         ...
 
 

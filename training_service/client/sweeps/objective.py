@@ -1,4 +1,4 @@
-"""Reads the objective of a job."""
+"""Reads the value of a sweep's objective from a job."""
 
 import json
 import math
@@ -18,7 +18,7 @@ class NoValue(Exception):
 
 
 class UnknownMetric(NoValue):
-    """The job has reported other metrics, but never the objective, whose name may be wrong."""
+    """The job has reported other metrics, but never the metric of the objective. Its name may be wrong."""
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:

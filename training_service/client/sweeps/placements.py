@@ -14,7 +14,10 @@ _FORM = (
 
 
 def parsed_placement(text: str) -> Mapping[str, Any]:
-    """Return the placement as the JSON form of the message Placement; empty for `any`. Raises ValueError."""
+    """Return the placement as the JSON form of the message Placement; empty for `any`.
+
+    Raises ValueError if the text is not a placement.
+    """
     found: dict[str, Any] = {}
     for part in text.split("+") if text != ANY else ():
         name, _, place = part.partition(":")

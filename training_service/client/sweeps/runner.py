@@ -1,8 +1,8 @@
 """Runs a sweep: submits trials, checks their jobs and prunes poor ones.
 
-Every event is on disk before the runner relies on its effect. The request key of a job is made from the
-sweep's id and the trial's number. So the runner may be killed at any moment: the next run repeats the step
-that was interrupted, and nothing is lost or done twice.
+The runner writes each event to disk before it acts on it: for example, a trial is on disk before its job is
+submitted. The request key of a job is made from the sweep's id and the trial's number. So the runner may be
+killed at any moment: the next run repeats the step that was interrupted, and nothing is lost or done twice.
 """
 
 import logging
@@ -264,8 +264,8 @@ class Runner:
     def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
         """Return the status of a trial's job; None if there is no job.
 
-        This also finds a job that was not recorded, because the program was killed right after it submitted
-        the job.
+        If the program was killed right after it submitted the job, the trial has no id of a job. The job is
+        then found by its name.
         """
         if trial.job is not None:
             try:

@@ -47,8 +47,8 @@ def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any
 class Objective(BaseModel):
     """The number to maximize or minimize.
 
-    It is the last, the best or the median value of a reported metric, or a number in the model's manifest. In
-    a manifest, the metric `a.b` is the key b in the table a.
+    It is the last, the best or the median value of a reported metric, or a number in the file `manifest.json`
+    of the model. In this file, the metric `a.b` is the key b in the table a.
     """
 
     model_config = _STRICT
@@ -67,8 +67,8 @@ class Pruning(BaseModel):
     """The settings of ASHA: at certain steps, the best 1/`reduction_factor` of the trials continue.
 
     The first of these steps is `min_steps`; each next one is `reduction_factor` times as large. The default
-    of `min_steps` is a hundredth of the steps of the first complete trial. Before that trial is complete, no
-    trial is pruned.
+    of `min_steps` is a hundredth of the steps of the first complete trial. With the default, no trial is
+    pruned before that trial is complete.
     """
 
     model_config = _STRICT
@@ -173,7 +173,7 @@ class Sweep(BaseModel):
     def asha(self) -> Pruning | None:
         """The settings of pruning, or None for no pruning.
 
-        TPE prunes by default, unless the objective is in the manifest.
+        TPE prunes by default, unless the objective is in the model's `manifest.json`.
         """
         if isinstance(self.pruning, Pruning):
             return self.pruning
@@ -184,7 +184,8 @@ class Sweep(BaseModel):
 def checked(document: Mapping[str, Any]) -> Sweep:
     """Return the sweep that a parsed TOML document describes.
 
-    Raises InvalidRequest. For each problem, the message has the key, the value and the allowed values.
+    Raises InvalidRequest if the document is not valid. For each problem, the message has the key, the value
+    and the allowed values.
     """
     try:
         return Sweep.model_validate(document)

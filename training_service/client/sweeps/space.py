@@ -55,7 +55,9 @@ class Choices(BaseModel):
 
 
 class Range(BaseModel):
-    """The numbers from `low` to `high`, both included. All are integers if `low`, `high` and `step` are.
+    """The numbers from `low` to `high`, both included.
+
+    They are integers if `low`, `high` and, if it is set, `step` are integers.
 
     With `log`, the logarithm of the value is drawn uniformly. With `step`, the values are `low` plus
     multiples of `step`.
@@ -102,7 +104,7 @@ class Range(BaseModel):
                 if self.is_whole
                 else random.uniform(self.low, self.high)
             )
-        # An integer stands for all numbers that round to it, so that both ends get their full share.
+        # Numbers are drawn and then rounded. Without the margin, fewer numbers would round to the two ends.
         margin = 0.5 if self.is_whole else 0.0
         drawn = math.exp(random.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         within = min(max(drawn, self.low), self.high)

@@ -122,7 +122,7 @@ async def _shown(
     """Return the template's values for the part of the page that changes.
 
     In a long queue, it takes time to find out why a job waits. If this takes longer than `patience` seconds,
-    the reasons are left out.
+    the reasons are left out. If `patience` is None, they are never left out.
     """
     job, waiting, is_late = view.job, None, False
     if job.state is JobState.QUEUED or job.is_gated:

@@ -105,7 +105,10 @@ async def cancel(visit: Visit) -> Response:
 
 
 def job_ids(texts: Sequence[str]) -> list[int]:
-    """Return the ids in the texts, without repetitions. Raises InvalidField."""
+    """Return the ids in the texts, without repetitions.
+
+    Raises InvalidField if there are no texts or more than MOST_SELECTED, or if one of them is not an id.
+    """
     if not 0 < len(texts) <= MOST_SELECTED:
         raise InvalidField("job", f"{len(texts)} jobs are selected; select 1 to {MOST_SELECTED}")
     for text in texts:

@@ -36,7 +36,7 @@ async def revoke(visit: Visit) -> Response:
 
 
 async def audit(visit: Visit) -> Response:
-    """List events, the newest first."""
+    """List audit events, the newest first."""
     where = AuditFilter(project=visit.query.get("project", ""), caller=visit.query.get("caller", ""))
     before = visit.whole_number("before", 0, 1, 2**63 - 1) or None
     events, following = await visit.parts.access.list_events(visit.who, where, limit=_PAGE, before=before)

@@ -23,7 +23,7 @@ from training_service.web.visits import Visit
 _PAGE: Final = 100
 _FIELDS: Final = ("project", "queue", "after", "over")
 _SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
-"""The spans for which the history of queues can be shown."""
+"""The lengths of time over which the history of queues can be shown."""
 
 
 async def queue(visit: Visit) -> Response:

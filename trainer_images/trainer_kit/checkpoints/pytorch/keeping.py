@@ -49,8 +49,9 @@ def kept(
     after the same step, right before they save. For example, it completes steps that an asynchronous training
     has begun. Every process of the group must call this.
 
-    Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
-    be read, UnfitError, UntrustedTypeError, SupersededError, and DamagedError as in `resume`.
+    Without CHECKPOINT_URI, this only counts steps. Raises StorageError if a checkpoint cannot be read,
+    DamagedError as in `resume`, and ParameterError, UnfitError, UntrustedTypeError and SupersededError (see
+    `errors`).
     """
     settings = Settings.from_environment()
     if settings.uri is None:
@@ -91,8 +92,8 @@ class ShardedForm:
         writer = PartsWriter(folder.filesystem, folder.path_of(checkpoint))
         group = self._saving.process_group
         try:
-            # A process may save alone although torch.distributed has others, such as workers of a parameter
-            # server.
+            # A process may save alone although torch.distributed has other processes, such as the workers of
+            # a parameter server.
             save(copy, storage_writer=writer, process_group=group, no_dist=group is None)
         except CheckpointException as error:
             raise StorageError(reason_of(error)) from error

@@ -43,7 +43,7 @@ _NUMPY: tuple[_Named, ...] = (
 
 _ALLOWED: tuple[_Named, ...] = (bytes, frozenset, *_NUMPY)
 
-# The types of a list of tensors of torch.distributed.checkpoint.
+# The types that occur in the lists of tensors of torch.distributed.checkpoint.
 _METADATA: dict[tuple[str, str], Any] = {
     (each.__module__, each.__qualname__): each
     for each in (
@@ -87,7 +87,7 @@ class Packing:
     def unpack(self, packed: bytes) -> Any:
         """Return the value from its bytes.
 
-        Raises UntrustedTypeError for types that are not allowed, and DamagedError if it cannot be read.
+        Raises UntrustedTypeError for types that are not allowed, and DamagedError if `packed` is unreadable.
         """
         with only_named_types():
             try:
@@ -102,7 +102,7 @@ class Packing:
 def only_named_types() -> Iterator[None]:
     """In the block, allow `torch.load` with `weights_only` to load the types listed in this module.
 
-    Raises UntrustedTypeError for others.
+    Raises UntrustedTypeError for other types.
     """
     known = set(get_safe_globals())
     try:
@@ -115,8 +115,8 @@ def only_named_types() -> Iterator[None]:
 def read_metadata(file: IO[bytes]) -> metadata.Metadata:
     """Return the list of tensors in a file.
 
-    Raises UntrustedTypeError if it contains types that are not in _METADATA, and DamagedError if it cannot be
-    read.
+    Raises UntrustedTypeError if the list contains types that are not in _METADATA, and DamagedError if it
+    cannot be read.
     """
     try:
         value = _MetadataUnpickler(file).load()

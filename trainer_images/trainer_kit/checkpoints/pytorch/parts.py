@@ -65,7 +65,11 @@ class PartsReader(FileSystemReader):
         self._metadata: Metadata | None = None
 
     def look_inside(self) -> None:
-        """Read the list of tensors with their positions. Raises DamagedError and UntrustedTypeError."""
+        """Read the list of tensors with their positions.
+
+        Raises DamagedError if the list is missing, is malformed or names a file that is not verified, and
+        UntrustedTypeError as in `read_metadata`.
+        """
         name = ".metadata"
         if name not in self._names:
             raise DamagedError("its manifest names no list of tensors")
@@ -90,7 +94,7 @@ class PartsReader(FileSystemReader):
         return self._metadata
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read the items of `plan`. Raises UntrustedTypeError."""
+        """Read the items of `plan`. Raises UntrustedTypeError for types that are not allowed."""
         with only_named_types():
             return super().read_data(plan, planner)
 

@@ -54,9 +54,10 @@ def rerun(
 ) -> None:
     """Queue a new job with the same request as JOB, and print the id of the new job.
 
-    The new job is in the --project or, without --project, in the project of JOB. Values that JOB had by
-    default stay as they were. `trainctl clone` prints the request. A job of an uploaded program runs with the
-    same files:
+    The new job is in the --project or, without --project, in the project of JOB. Values that JOB got by
+    default stay as they were, even if the defaults have changed. `trainctl clone` prints the same request
+    as a command. A job of an uploaded program runs with the same files; its variables and its command can be
+    changed:
 
     trainctl rerun 7 -e MODE=fast -- python train.py --lr 0.2
     """

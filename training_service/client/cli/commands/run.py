@@ -29,7 +29,7 @@ SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Settings of Typer: everything after the program belongs to the program, not to trainctl."""
 _PYTHON = "python"
 _MAX_SIZE = "1Gi"
-_SHOWN_FROM = 1_000_000  # bytes
+_SHOWN_FROM = 1_000_000  # bytes; the progress of smaller uploads is not printed
 
 
 def run(
@@ -212,7 +212,7 @@ def _bytes(max_size: str) -> int:
 
 
 def _start_service(session: Session) -> None:
-    """Start a service on this machine, unless one runs at the default address or the user chose another."""
+    """Start a service at the default address, unless one runs there or the user chose another service."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(

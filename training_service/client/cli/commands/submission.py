@@ -56,7 +56,7 @@ def _again(key: str) -> str:
 
 
 def report(session: Session, client: TrainingClient, job: int, *, followed: bool) -> None:
-    """Print the id of a submitted job. With `followed`, then follow the job, and exit with its outcome."""
+    """Print the id of a submitted job. If `followed`, also follow the job, and exit with its outcome."""
 
     def summary(answer: TrainResponse) -> Text:
         hint = "" if followed else f" To follow it: {session.command(f'watch {answer.job_id}')}"

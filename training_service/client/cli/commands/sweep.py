@@ -92,9 +92,9 @@ def sweep(
 ) -> None:
     """Search for the best parameters with many jobs.
 
-    A FILE or options start a sweep. A FOLDER alone shows the trials of its sweep and, with --best, only the
-    best one. Ctrl-C leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one
-    line, the best first: number, state, objective, job id, parameters and reason, separated by tabs.
+    A FILE or options start a sweep. A FOLDER shows the trials of its sweep or, with --best, only the best
+    trial. Ctrl-C leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one line,
+    the best first: number, state, objective, job id, parameters and reason, separated by tabs.
     """
     # Imported here, because only sweeps and studies need pydantic. Its import takes half as long as all other
     # imports together.

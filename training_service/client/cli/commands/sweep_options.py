@@ -13,7 +13,10 @@ _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=
 
 
 def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
-    """Parse KEY=SPACE options into a table as in a TOML file. Raises BadParameter with the option's name."""
+    """Parse KEY=SPACE options into a table like `space` in a sweep's TOML file.
+
+    Raises BadParameter with the option's name.
+    """
     return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
 
 

@@ -10,7 +10,7 @@ from training_service.client.cli.commands.policy_options import duration
 from training_service.client.cli.render import access
 from training_service.client.cli.session import session_of
 
-_ROLES = [name for name in Role.keys() if name != "no_role"]  # noqa: SIM118  # an enum of protobuf
+_ROLES = [name for name in Role.keys() if name != "no_role"]  # noqa: SIM118  # the enum is not iterable
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 

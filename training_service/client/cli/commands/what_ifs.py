@@ -29,7 +29,8 @@ def changes(
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
     """Return `made` with one more change, which gives the cluster `capacity` instances.
 
-    Raises BadParameter.
+    Raises BadParameter if the cluster has several flavors or known machines, or if `made` already changes
+    the capacity of its flavor.
     """
     if len(cluster.flavors) != 1:
         names = ", ".join(flavor.name for flavor in cluster.flavors)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from training_service._generated.training_service_pb2 import RankPace, RankStatus
 
 MOST_WAITING = 0.5
-"""The largest share of a step for which all ranks may wait for others without advice."""
+"""There is advice only if each rank waits for others for more than this share of a step."""
 
 
 def waiting(ranks: Sequence[RankStatus]) -> str:

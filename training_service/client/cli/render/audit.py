@@ -41,6 +41,6 @@ def events_table(found: Iterable[AuditEvent]) -> RenderableType:
 
 
 def _host(found: AuditEvent) -> str:
-    """Return the caller's host, such as 192.0.2.1, and the id of its token, if it used one."""
+    """Return the caller's host, such as 192.0.2.1, and the id of the caller's token if there is one."""
     host = found.address.partition(":")[2] or found.address
     return f"{host} (token {found.token_id})" if found.token_id else host

@@ -22,7 +22,9 @@ Fact = tuple[str, str]
 _SILENT_SECONDS = 600
 _LATE_SECONDS = 30
 _LATE_STEPS = 3
-"""A report is late after _LATE_SECONDS seconds, or after the time of _LATE_STEPS steps if that is longer."""
+"""A report is late if the last one is older than _LATE_SECONDS seconds, and older than the time of
+_LATE_STEPS steps.
+"""
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
@@ -107,7 +109,7 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
 
 
 def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
-    """Return the age in seconds of a running job's last progress report; 0 if it is recent or unknown."""
+    """Return how many seconds ago a running job last reported progress; 0 if the next report is not late."""
     if status.status != TrainingStatus.running or not status.progress.HasField("reported_at"):
         return 0.0
     speed = status.progress.steps_per_second
@@ -117,7 +119,7 @@ def report_age(status: GetTrainingStatusResponse, now: datetime) -> float:
 
 
 def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Say for how long a running job has reported nothing; "" if it is less than _SILENT_SECONDS."""
+    """Say for how long a running job has reported nothing; "" for less than _SILENT_SECONDS."""
     if status.status != TrainingStatus.running or status.ending or not status.HasField("started_at"):
         return ""
     heard = [status.started_at]

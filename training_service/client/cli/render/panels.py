@@ -153,7 +153,7 @@ def _bar(status: GetTrainingStatusResponse) -> Iterable[RenderableType]:
 
 def _grid(labelled: Iterable[facts.Fact]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    # The longest of the usual labels gives the least width, so that most grids align.
+    # The column is at least as wide as the longest usual label, so that most grids align.
     grid.add_column(style="dim", no_wrap=True, min_width=len("What happened"))
     grid.add_column(overflow="fold")
     for label, value in labelled:

@@ -78,7 +78,7 @@ def _note(bad: Sequence[tuple[int, float]]) -> str:
 
 
 def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
-    """Yield the step, the height and the text of the mark of each slow rank, for the first _SLOW_SHOWN ranks.
+    """Yield the step, the height and the text of a mark for each of the first _SLOW_SHOWN slow ranks.
 
     The last text also says how many more ranks are slow. `low` is the height of a mark at a point that is not
     finite.

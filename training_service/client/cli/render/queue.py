@@ -42,8 +42,8 @@ def tables(found: GetQueueResponse) -> RenderableType:
 
 
 def _stops(job: WaitingJob) -> Iterator[str]:
-    """Yield a line if jobs are being stopped for the waiting job, and a line if it was itself stopped for
-    another job.
+    """Yield a line if jobs are being stopped for the waiting job, and a line if the waiting job itself was
+    stopped: for another job, for a resize or by an eviction.
     """
     if job.stopping:
         jobs = ", ".join(map(str, job.stopping))

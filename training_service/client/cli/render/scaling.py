@@ -26,8 +26,9 @@ class Shown:
 
     @property
     def worth(self) -> dict[str, int]:
-        """The number of instances worth using, by the name of the rule: "efficiency" and, if both prices are
-        given, "price". It is empty without a law.
+        """The number of instances worth using, by rule: "efficiency" and, if both prices are given, "price".
+
+        Without a law, the result is empty.
         """
         series, prices = self.series, self.prices
         if series.law is None:

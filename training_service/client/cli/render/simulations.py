@@ -223,7 +223,7 @@ def _draw_utilisation(axis: Any, every: Sequence[Shown]) -> None:
 
 
 def _draw_waiting(axis: Any, every: Sequence[Shown]) -> None:
-    """Draw a group of bars for each project or queue.
+    """Draw a group of bars for each project or, if there is only one project, for each queue.
 
     A bar is the mean waiting time; a line goes up to the P90.
     """

@@ -35,8 +35,8 @@ def table(
 ) -> RenderableType:
     """Return a table of trials, the best first.
 
-    `statuses` has the statuses of live jobs by the number of the trial. Live trials are always shown. Ended
-    trials are shown in their order until the table has `max_rows` rows.
+    `statuses` has the statuses of live jobs by the number of the trial. If there are more than `max_rows`
+    trials, the last of the ended ones are left out; live trials are always shown.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)

@@ -6,7 +6,7 @@ cursor, hide text, or make the terminal type an answer. Rich and Click remove on
 
 import re
 
-_STRING_BY_ESCAPE = "P]X^_"  # DCS, OSC, SOS, PM, APC
+_STRING_BY_ESCAPE = "P]X^_"  # after ESC, each begins a control string: DCS, OSC, SOS, PM, APC
 _STRING = "\x90\x9d\x98\x9e\x9f"  # the same beginnings as single characters (C1)
 
 # Text that is kept. It has no control characters (DEL, C1, and C0 except tab and line feed), and no
@@ -14,8 +14,8 @@ _STRING = "\x90\x9d\x98\x9e\x9f"  # the same beginnings as single characters (C1
 _PLAIN = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]+")
 _CSI_PARAMETERS = re.compile("[ -?]*")
 _ESCAPE_INTERMEDIATES = re.compile("[ -/]*")
-# A string ends at BEL, CAN, SUB or ST. It also ends at a line break, since an unterminated string would hide
-# the rest of the log.
+# A control string ends at BEL, CAN, SUB or ST. It also ends at a line break, since an unterminated string
+# would hide the rest of the log.
 _END_OF_STRING = re.compile("[\x07\x18\x1a\x9c\x1b\n\r]")
 
 

@@ -208,7 +208,7 @@ def _rank(rank: RankStatus) -> str:
 
 def slow_ranks(statuses: Iterable[RankStatus]) -> str:
     """Format the slow ranks, such as "rank 2 works 1.3 times as long on a step as the median one, since
-    12:00".
+    2025-11-21 13:00:00".
     """
     slow = [
         f"rank {rank.rank} works {rank.pace.slowness:.1f} times as long on a step as the median one, since "
