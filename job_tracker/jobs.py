@@ -110,8 +110,8 @@ class Jobs:
 
         `limits_of` returns the limits of a project, or None if the project does not exist. `is_deletable`
         returns whether the API can delete a project (Projects.is_deletable). `note` gets an event for each
-        denial, and for each read of logs, artifacts and recorded changes. `changes_of` reads the recorded
-        changes of a job's program.
+        denial, and for each read of logs, of artifacts, or of the uncommitted changes of a program that were
+        recorded with a job. `changes_of` reads these changes.
 
         `mirror` answers questions about the queues. Without it, all jobs are in a single queue.
         """
@@ -257,7 +257,7 @@ class Jobs:
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its success or failure is decided. Return the job. May be repeated.
 
-        A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
+        A job without a group (queued, or in its backoff) has ended when this returns. The group of a live
         job is stopped soon. If the master has succeeded and some workers still run, the workers are stopped
         without further time to end by themselves.
         """

@@ -53,9 +53,9 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Use `declared` as the source of the files' projects from now on, and load all projects.
+        """Call `declared` for the projects of the files from now on, and load all projects.
 
-        Later changes of the files' projects become audit events, with `source` as detail.
+        Later changes in the files become audit events. Their detail is `source`, which names the files.
         """
         self._source = ""
         self._declared_now = declared

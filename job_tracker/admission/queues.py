@@ -95,7 +95,10 @@ def expected_of(seconds: float | None) -> timedelta | None:
 
 
 def flavor_of(tree: Tree, name: str) -> str:
-    """Return the flavor that a job asks for. Empty: any flavor. Raises UnknownReference."""
+    """Return `name`, the flavor that a job asks for; "" stands for any flavor.
+
+    Raises UnknownReference if there is no such flavor.
+    """
     flavors = [flavor.name for flavor in tree.pool.flavors]
     if name and name not in flavors:
         raise UnknownReference("flavor", f"{quoted(name)} doesn't exist; allowed: {listed(flavors)}")

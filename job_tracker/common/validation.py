@@ -87,10 +87,10 @@ def _reason(details: Any, value: Any) -> str:
 
 
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
-    """Return the type of one part of a value of type `kind`; None if the type is unknown.
+    """Return the type of one part of a value of type `kind`, and whether `part` is a tag.
 
-    Pydantic's errors also contain tags of members of unions. If `part` is such a tag, return the type of the
-    member; the second value is then true.
+    `part` is one part of the path (`loc`) of a pydantic error: a name, an index, or the tag of a union's
+    member. For a tag, the type is that of the member. An unknown type is None.
     """
     kind = _bare(kind)
     if _is_model(kind):

@@ -128,7 +128,7 @@ class DeclaredCatalog:
 
     @property
     def files(self) -> Files:
-        """The entries of files, as of the last refresh."""
+        """The entries that come from the service's files, as of the last refresh."""
         return self._files
 
     @property

@@ -50,7 +50,7 @@ class Preemption:
         return self.trainers > 0
 
     def sentence(self, project: str) -> str:
-        """Return the reason in words for members of a project, who may not see jobs of other projects."""
+        """Return the reason in words, for members of `project`. Jobs of other projects are not named."""
         other = f"job {self.by_job}" if self.by_project == project else "another job"
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
@@ -96,7 +96,10 @@ class Ending:
         return (self.eviction.at if self.eviction else self.decided_at).timestamp()
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt is interrupted, for members of a project; "" if it is not interrupted."""
+        """Return why the attempt is interrupted; "" if it is not interrupted.
+
+        The text is for members of `project`. It does not name jobs of other projects.
+        """
         preemption = self.preemption if self.state is JobState.QUEUED else None
         return _sentence(preemption, self.eviction, project)
 
@@ -135,7 +138,10 @@ class Move:
         return self.preemption is not None or self.eviction is not None
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt was interrupted, for members of a project; "" if it was not interrupted."""
+        """Return why the attempt was interrupted; "" if it was not interrupted.
+
+        The text is for members of `project`. It does not name jobs of other projects.
+        """
         return _sentence(self.preemption, self.eviction, project)
 
 

@@ -70,7 +70,7 @@ def home_in_store(store_id: str) -> str:
 
 
 def store_of(home: str) -> str:
-    """Return the id of the store, which is the last part of a home; "" for an empty home."""
+    """Return the store's id, which is STORE in a home PROJECT/STORE; "" for an empty home."""
     return home.rpartition("/")[2]
 
 

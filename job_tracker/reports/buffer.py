@@ -103,7 +103,10 @@ class ReportBuffer:
         self._wake.set()
 
     async def progress_of(self, attempt: Attempt) -> Progress:
-        """Return the latest progress. Raises AttemptOver if the attempt is unknown here, and is not live."""
+        """Return the latest progress. Raises AttemptOver if the attempt is not the live attempt of its job.
+
+        If the attempt has reported before, its end may be noticed only at the next write.
+        """
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
     async def check(self, attempt: Attempt) -> None:

@@ -223,7 +223,11 @@ class Watched:
 
     @property
     def pause(self) -> float:
-        """Seconds between two reports of a process, unless there are too many processes."""
+        """Seconds between two reports of a process.
+
+        The pause is longer if all processes together would otherwise send too many reports; see
+        `RankBoard.processes_pause`.
+        """
         return _SHORTEST_PAUSE if self.restless or self.asked is not None else self.calm_pause
 
 
@@ -394,8 +398,9 @@ def _processes_of(watched: Watched, rank: int) -> range:
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:
     """Return whether a process is asked for its stacks.
 
-    A process is asked once if it is slow, and once if the attempt stands still. In the second case, a process
-    that reports steps is not asked if it has moved since the standstill began.
+    A process is asked if it is slow, or if the attempt stands still. Each answer to its reports asks for the
+    stacks until they arrive. While the attempt stands still, a process that reports steps is not asked if it
+    has moved since the standstill began.
     """
     if watched.asked is None:
         return signs.slow_since is not None and not signs.slow_stacks

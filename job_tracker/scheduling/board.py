@@ -198,7 +198,10 @@ class Board:
         return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
 
     def knows(self, job_id: int, state: JobState) -> bool:
-        """Return whether the board already has the job in this state."""
+        """Return whether the board already agrees with this state of the job.
+
+        A queued job waits on the board, a live job runs on it, and any other job is not on it.
+        """
         if state is JobState.QUEUED:
             return self.waiting.get(job_id) is not None
         is_running = job_id in self.running

@@ -69,7 +69,10 @@ class Overtaking:
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether each flavor has a blocker of all queues that was overtaken as often as allowed."""
+        """Return whether each of these flavors has a blocker of all queues.
+
+        A blocker counts only if no further job may overtake it.
+        """
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 

@@ -177,11 +177,11 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node, with the nodes below it, exceeds its guarantee of a resource of which too
-        little is free for `needs`.
+        """Return whether a node uses more of a scarce resource than its guarantee.
 
-        If enough of each resource is free (for example, but not on one machine), all needed resources are
-        checked.
+        The use of the nodes below counts, too. A resource is scarce if less of it is free than `needs` asks
+        for. If no resource is scarce, all needed resources are checked. This happens, for example, if enough
+        of each is free, but not on one machine.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]

@@ -33,5 +33,9 @@ class LeaseStore(Protocol):
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """Yield an item, within the context, whenever the lease may have become free before its expiry."""
+        """Return a context manager that gives an iterator.
+
+        Within the context, the iterator yields an item whenever the lease may have become free before its
+        expiry.
+        """
         ...

@@ -16,8 +16,8 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
     """Return the processes for which others wait in collective operations, each with an explanation.
 
-    A process that is itself in a collective operation is left out, unless all processes that were found are
-    in one. `known` has the last operations of each process that reports them.
+    If some of these processes are in no collective operation themselves, only those are returned. `known` has
+    the last operations of each process that reports them.
     """
     found: dict[int, str] = {}
     for group in dict.fromkeys(each.group for several in known.values() for each in several):

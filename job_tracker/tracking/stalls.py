@@ -90,7 +90,8 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
     """Return whether `still`, the standstill of an attempt, is a stall.
 
     A stall is longer than its limit. Without a deadline, there is no stall while all processes are silent.
-    A stall is only a suspicion until `is_over` or `is_proven` holds.
+    A stall is only a suspicion until it is proven (`is_proven`) or lasts longer than its `patience`
+    (`Stall.is_over`).
     """
     if still.seconds <= still.limit:
         return False

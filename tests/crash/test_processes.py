@@ -1,4 +1,4 @@
-"""Processes: the service is killed before and after every call to the outside. A sample, on both stores."""
+"""Processes: the service is killed before or after calls to the outside. A sample, on both stores."""
 
 import random
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from tests.crash.table import ALWAYS, REDIS, REDIS_READS, SCENARIO, SQLITE
 from tests.support.redis_server import server_or_skip
 
 KILLS = 50
-"""How many of some thousand points are tried: those of ALWAYS, and a sample that is drawn anew each time.
-`scripts/crash-points` tries all.
+"""The number of kills that are tried: those around the calls of ALWAYS, and a sample that is drawn anew each
+time. `scripts/crash-points` tries all kills.
 """
 WITH_RECOVERIES, ERRORS, KILLS_ON_REDIS = 15, 15, 12
-"""How many of the KILLS are followed by a kill during the recovery, how many errors are tried, and how many
-kills on Redis.
+"""The sizes of three samples: the KILLS that are followed by a kill during the recovery, the errors, and the
+kills on Redis. The calls of ALWAYS are tried in addition to the last two samples.
 """
 SOAK_SECONDS = 8
 

@@ -14,9 +14,9 @@ class Augmentation:
     """The augmentation of one epoch."""
 
     def __init__(self, examples: int, *, seed: int, epoch: int, padding: int, flip: bool) -> None:
-        """Shift each of `examples` images by up to `padding` pixels in each direction.
+        """Choose a shift of up to `padding` pixels in each direction for each of `examples` images.
 
-        With `flip`, mirror about half of the images.
+        With `flip`, also choose about half of the images to be mirrored.
         """
         chance = np.random.default_rng([seed, epoch])
         self._padding = padding

@@ -72,7 +72,8 @@ class Median:
 def pair_result(source: int, destination: int, sizes: list[Timed], latency: float) -> PairResult:
     """Return the result of a pair. Its bandwidth comes from the times of the smallest and the largest size.
 
-    A message of S bytes takes about S / bandwidth longer than the smallest one.
+    If S is much larger than the smallest size, a message of S bytes takes about S / bandwidth longer than a
+    message of the smallest size.
     """
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds

@@ -168,7 +168,9 @@ class CallInterceptor:
             supervision.return_id()
             try:
                 if not _is_known(supervision.name):
-                    parse(b"")  # made by `_denied`: raises Forbidden, even if the client sends no message
+                    # `parse` comes from `_denied`, and raises Forbidden. It is called here, since the client
+                    # may send no message.
+                    parse(b"")
                 call = await self._call_of(supervision, context, metadata)
                 async with self._identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)

@@ -47,7 +47,7 @@ class Places:
         return place
 
     async def take_until_sent(self, caller: Caller) -> None:
-        """Wait for a place and hold it until this task is done, when the response has been sent."""
+        """Wait for a place. It is freed when this task ends, after the response has been sent."""
         place, task = await self.take(caller), asyncio.current_task()
         assert task is not None
         task.add_done_callback(lambda _: place.close())

@@ -127,7 +127,7 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options that say as which user containers run.
+        """The options that say which user the processes of containers run as.
 
         If the operator changes these options, the changes also apply to queued jobs.
         """

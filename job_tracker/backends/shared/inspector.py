@@ -192,9 +192,10 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 
 
 def _spied(pid: int) -> tuple[str, str]:
-    """Return the stacks of a process from py-spy; "" if there are none.
+    """Return the stacks of a process from py-spy, and the reason if there are none.
 
-    The second string says why there are none. py-spy can read stopped processes, too.
+    Without stacks, the first string is empty; with stacks, the second. py-spy can also read a process that a
+    signal or a debugger has stopped.
     """
     spy = _spy()
     if spy is None:

@@ -61,8 +61,9 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """Return the options in the form in which a job stores them: options that all backends know in fields of
-    their own, other options as JSON.
+    """Return the options in the form in which a job stores them.
+
+    Each option that all backends know has its own field. The others are JSON in `engine`.
     """
     own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
     common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
@@ -72,7 +73,7 @@ def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> 
 def options_of(kind: type[Options], instance: InstanceSpec) -> Options:
     """Return the options that `instance_of` has stored.
 
-    Raises ValueError if this version does not allow them.
+    Raises ValueError if this version of the service does not allow them.
     """
     own = kind.model_validate_json(instance.engine or "{}")
     common = requested(InstanceOptions(**{name: getattr(instance, name) for name in _COMMON_OPTIONS}))
@@ -104,7 +105,7 @@ def common_variables(
 
 
 def options_unreadable(error: ValueError) -> Diagnosis:
-    """Diagnose that this version cannot read the options of the job, which another version has stored."""
+    """Diagnose that this version of the service cannot read the job's options, stored by another version."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary="The stored options of the job cannot be read.",

@@ -185,7 +185,11 @@ def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Fla
 
 
 def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-    """Raise ValueError if the guarantees below a node, or of all queues, exceed the available amount."""
+    """Raise ValueError if the quotas of a queue's children together exceed the queue's own quota, or if the
+    quotas of all top queues together exceed the capacity of a flavor.
+
+    For a queue without its own quota, the sum of its children's quotas counts.
+    """
     children: dict[str, list[str]] = {}
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)

@@ -89,7 +89,10 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the run time of the job, times the largest share of any resource's capacity that it needs."""
+    """Return the run time of the job, times the share of the capacity that the job needs.
+
+    Of the shares of all resources, the largest counts.
+    """
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

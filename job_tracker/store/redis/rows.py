@@ -68,7 +68,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         str(job.attempt),
         text_of(job.started_at),
         text_of(job.finished_at),
-        # The score of the end, which the script uses only if the job has ended.
+        # The job's score in the sorted set `finished`. The script uses it only if the job has ended.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",

@@ -151,9 +151,10 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether most jobs are in the projects of the filter, and the filter has an algorithm or a name.
+    """Return whether the filter has an algorithm or a name prefix, and most jobs are in its projects.
 
-    If so, the index by algorithm or name is better, since most of its matching entries are in the projects.
+    If so, the index by algorithm or by name is better than the index by project: most of the jobs with this
+    algorithm or name are probably in these projects.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

@@ -99,7 +99,7 @@ class ParameterServer:
         return share
 
     def take(self, worker: int, gradient: Tensor, loss: float) -> Taken:
-        """Take a gradient and its loss, computed from the last weights of `worker`."""
+        """Take a gradient and its loss, computed from the weights that `worker` was last given."""
         staleness = self.version - self._read[worker]
         if self.rule.speculates_after:
             return self._take_share(worker, gradient, loss)

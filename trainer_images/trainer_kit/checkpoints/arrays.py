@@ -151,7 +151,10 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
 
 
 def _is_of_training(content: object) -> bool:
-    """Return whether the content has the form that this module writes. Another job may have written it."""
+    """Return whether the content has the form that this module writes.
+
+    The content is not trusted: all jobs write to one storage, so another job may have written it.
+    """
     match content:
         case {"kept": {"steps": int(steps), "values": dict()}, "state": dict(), "of_each": list(of_each)}:
             return steps >= 0 and all(

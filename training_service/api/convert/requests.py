@@ -93,7 +93,8 @@ def request_for(job: Job) -> pb.TrainRequest:
     It also has the values that the job got by default, so the new job gets them even if the defaults change.
     """
     spec = job.spec
-    # `spec.parameters` has the undeclared parameters, too: the service makes this variable from them again.
+    # FREE_PARAMETERS is left out: the service makes it again from the undeclared parameters, which are also
+    # in `spec.parameters`.
     environment = {name: value for name, value in spec.environment.items() if name != FREE_PARAMETERS}
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(

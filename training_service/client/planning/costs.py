@@ -13,9 +13,9 @@ from training_service.client.planning.cluster import Cluster, all_reduce, gather
 from training_service.client.planning.model import Model
 
 OVERLAP = 0.5
-"""The share of the passes' time that hides traffic of data ranks.
+"""The share of the passes' time that can overlap with traffic of data ranks.
 
-Li et al., 2020, section 5.2, measure that overlapping hides between a third of the traffic and all of it.
+Li et al., 2020, section 5.2, measure that between a third and all of the traffic overlaps with passes.
 """
 
 RESERVE = 0.1
@@ -106,9 +106,9 @@ class Time:
     context: float
     bubble: float
     pipeline: float
-    """Transfers between stages that passes do not hide."""
+    """The part of the transfers between stages that does not overlap with passes."""
     data: float
-    """Traffic of data ranks that passes do not hide."""
+    """The part of the data ranks' traffic that does not overlap with passes."""
     offload: float
 
     @property
@@ -127,7 +127,7 @@ class Time:
 
     @property
     def communication(self) -> float:
-        """Seconds of all transfers between ranks that passes do not hide."""
+        """The seconds of all transfers between ranks, without the part that overlaps with passes."""
         return self.tensor + self.context + self.pipeline + self.data
 
 
@@ -273,12 +273,12 @@ def _passes(
 
 
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of transfers between stages that passes do not hide.
+    """Return the seconds of transfers between stages, without the part that overlaps with passes.
 
     `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
-    transfers while the pipeline fills and empties. In between, passes hide transfers, except for the time by
-    which a rank sends longer than it computes. A rank in the middle sends in both directions. With several
-    stages on each rank, ranks wait for every transfer (Narayanan et al., 2021, section 2.2).
+    transfers while the pipeline fills and empties. In between, transfers overlap with passes, except for the
+    time by which a rank sends longer than it computes. A rank in the middle sends in both directions. With
+    several stages on each rank, ranks wait for every transfer (Narayanan et al., 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
@@ -294,7 +294,7 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
 
 
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of data ranks' traffic that passes do not hide.
+    """Return the seconds of data ranks' traffic, without the part that overlaps with passes.
 
     `passes` is the time of the passes of a micro-batch.
     """
@@ -312,7 +312,7 @@ def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> fl
     match at.strategy:
         case "ddp":
             return max(0.0, 2 * reduced - OVERLAP * backward)
-        case "zero1" | "zero2":  # parameters are gathered after the step, when no passes hide the traffic
+        case "zero1" | "zero2":  # parameters are gathered after the step, when no passes run
             return max(0.0, reduced - OVERLAP * backward) + gathered
         case "shard_grad_op":
             sent = gathered + reduced

@@ -10,7 +10,7 @@ fixed. The time of a step on n instances is a sum of terms with coefficients tha
 law (1967), since s + p/n = (s+p)/n + s (n-1)/n. The other is the bandwidth part of a ring all-reduce, in
 which each instance sends 2(n-1)/n times the bytes of the gradients (Patarasuk and Yuan, 2009). **The times of
 steps alone cannot tell these two apart**: both have the same shape. A measured network can tell them apart
-(see `prediction`). The term of `latency` is the sum of the latencies of the ring's 2(n-1) rounds. With weak
+(see `prediction`). `latency` is the latency of two rounds of the ring, which has 2(n-1) rounds. With weak
 scaling, `gustafson` is the law of Gustafson (1988): in the same time, n instances compute s + (1-s) n times
 as many examples as one instance.
 """

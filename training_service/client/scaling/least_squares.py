@@ -27,9 +27,9 @@ class Solution:
 def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:
     """Return the values, all at least 0, that minimize the sum of squares of `rows` · values - `targets`.
 
-    For each set of unknowns, solve the least-squares problem with their columns alone. The best solution
-    without negative values is the minimum: the problem is convex, and the unknowns above 0 solve the
-    least-squares problem of their columns.
+    For each set of unknowns, solve the least-squares problem with their columns alone. The best of these
+    solutions without negative values is the minimum. The reason: at the minimum, the unknowns above 0 solve
+    the least-squares problem with their columns alone, so the minimum is among these solutions.
     """
     count = len(rows[0])
     best = Solution((0.0,) * count, sum(target**2 for target in targets), ((0.0,) * count,) * count)

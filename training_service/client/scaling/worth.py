@@ -18,7 +18,7 @@ class Prices:
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
-    """Return the smallest number of instances to which one more is not worth adding, but at most `most`.
+    """Return the smallest number of instances at which one more instance is not worth it, but at most `most`.
 
     An added instance is worth it if it adds at least the share `least` of the speed of one instance alone.
     Raises ValueError unless `least` is above 0 and at most 1.

@@ -154,7 +154,8 @@ class Runner:
     def _next(self) -> Trial | None:
         """Return the trial to submit next; None if there is none now.
 
-        A trial whose job may already exist comes first.
+        A proposed trial without a known job comes first: an earlier submission may have created its job, even
+        if no answer arrived.
         """
         live = self.history.live
         if waiting := [trial for trial in live if trial.job is None]:

@@ -104,7 +104,8 @@ class Range(BaseModel):
                 if self.is_whole
                 else random.uniform(self.low, self.high)
             )
-        # Numbers are drawn and then rounded. Without the margin, fewer numbers would round to the two ends.
+        # Whole numbers are drawn as real numbers and then rounded. Without the margin, the two ends would
+        # come up too rarely.
         margin = 0.5 if self.is_whole else 0.0
         drawn = math.exp(random.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         within = min(max(drawn, self.low), self.high)
