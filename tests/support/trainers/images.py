@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,42 @@ def write_digits(folder: Path) -> Path:
     return folder
 
 
+Trained = tuple[list[dict[str, Any]], dict[str, Tensor], str]
+"""The metrics of all reports, the model, and the output of rank 0."""
+
+
 def trained(
     forks: Sequence[ForkServer], module: str, folder: Path, data: Path, size: int, **variables: str
-) -> tuple[list[dict[str, Any]], dict[str, Tensor], str]:
-    """Train in a group. Return the metrics of all reports, the model, and the output of rank 0."""
+) -> Trained:
+    """Train in a group."""
+    return _trained(forks, [f"image_classification.{module}"], folder, data, size, variables)
+
+
+def trained_in_double(
+    forks: Sequence[ForkServer], module: str, folder: Path, data: Path, size: int, **variables: str
+) -> Trained:
+    """Train in a group with 64-bit numbers."""
+    program = ["tests.support.trainers.programs.images_in_double", f"image_classification.{module}"]
+    return _trained(forks, program, folder, data, size, variables)
+
+
+def _trained(
+    forks: Sequence[ForkServer],
+    program: Sequence[str],
+    folder: Path,
+    data: Path,
+    size: int,
+    variables: Mapping[str, str],
+) -> Trained:
     with Launcher(folder, forks=forks) as launcher:
         group = launcher.start_group(
             size,
-            *("-m", f"image_classification.{module}"),
+            *("-m", *program),
             PYTHONPATH=f"{ROOT}:{ROOT / 'trainer_images'}",
             TRAINING_DATA_URI=str(data),
             MODEL_URI=str(folder / "model"),
             BATCH_SIZE=str(BATCH // size),
-            **SMALL | variables,
+            **{**SMALL, **variables},
         )
         ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]

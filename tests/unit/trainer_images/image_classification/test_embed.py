@@ -12,7 +12,7 @@ from trainer_kit.group import Group
 
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import ROOT
-from tests.support.trainers.images import epochs, trained, write_digits
+from tests.support.trainers.images import epochs, trained, trained_in_double, write_digits
 from tests.support.trainers.launcher import Launcher, end_of
 
 # With a large learning rate, even few steps of a small network multiply rounding errors a thousandfold.
@@ -31,12 +31,12 @@ def test_a_group_learns_the_features_that_one_process_learns(
 ) -> None:
     for folder in (alone := tmp_path / "alone", together := tmp_path / "together"):
         folder.mkdir()
-    _, model, _ = trained(forks, "embed", alone, data, 1, **negatives)
-    _, other, said = trained(forks, "embed", together, data, 2, **negatives)
+    _, model, _ = trained_in_double(forks, "embed", alone, data, 1, **negatives)
+    _, other, said = trained_in_double(forks, "embed", together, data, 2, **negatives)
     assert "statistics are those of each rank" not in said, "batch normalization is over the group"
     assert set(other) == set(model)
     for name, value in model.items():
-        torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-4, msg=name)
+        torch.testing.assert_close(other[name], value, rtol=1e-9, atol=1e-9, msg=name)
 
 
 def test_a_group_with_a_queue_that_was_stopped_goes_on_bit_for_bit(

@@ -8,7 +8,7 @@ import torch
 from image_classification.train import Parameters
 
 from tests.support.trainers.forkserver import ForkServer
-from tests.support.trainers.images import epochs, trained, write_digits
+from tests.support.trainers.images import epochs, trained, trained_in_double, write_digits
 
 WARM = {"WARM_UP": "2"}
 
@@ -24,15 +24,15 @@ def test_a_group_learns_what_one_process_learns(
 ) -> None:
     for folder in (alone := tmp_path / "alone", together := tmp_path / "together"):
         folder.mkdir()
-    _, model, _ = trained(forks, "train", alone, data, 1, **WARM)
-    _, other, said = trained(forks, "train", together, data, size, **WARM)
+    _, model, _ = trained_in_double(forks, "train", alone, data, 1, **WARM)
+    _, other, said = trained_in_double(forks, "train", together, data, size, **WARM)
     assert "statistics are those of each rank" not in said, "batch normalization is over the group"
     for one, same in zip(epochs(alone), epochs(together), strict=True):
-        assert same["test_loss"] == pytest.approx(one["test_loss"], abs=1e-5)
+        assert same["test_loss"] == pytest.approx(one["test_loss"], abs=1e-9)
         assert same["test_accuracy"] == pytest.approx(one["test_accuracy"])
     assert set(other) == set(model)
     for name, value in model.items():
-        torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-4, msg=name)
+        torch.testing.assert_close(other[name], value, rtol=1e-9, atol=1e-9, msg=name)
 
 
 def test_a_group_that_was_stopped_goes_on_bit_for_bit(
