@@ -223,11 +223,7 @@ class Watched:
 
     @property
     def pause(self) -> float:
-        """Seconds between two reports of a process.
-
-        The pause is longer if all processes together would otherwise send too many reports; see
-        `RankBoard.processes_pause`.
-        """
+        """Seconds between two reports of a process, if there are few processes (see `RankBoard.pause_of`)."""
         return _SHORTEST_PAUSE if self.restless or self.asked is not None else self.calm_pause
 
 
@@ -377,11 +373,15 @@ class RankBoard:
                 known.slow_stacks = _printable(report.stacks)
         if report.longest_step > 0:
             watched.anew.discard(report.process)
-        pause = max(watched.pause, self.processes_pause)
+        pause = self.pause_of(watched)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
             pause = watched.stalls_at - now + _AFTER_DEADLINE  # to ask the process for its stacks then
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
+
+    def pause_of(self, watched: Watched) -> float:
+        """Return the seconds between two reports of a process of this attempt."""
+        return max(watched.pause, self.processes_pause)
 
     @property
     def processes_pause(self) -> float:

@@ -86,8 +86,8 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
     return Stall(seconds, limit, limit if watched.deadline is not None else max(limit, PATIENCE_SECONDS))
 
 
-def is_stall(still: Stall, watched: Watched, now: float) -> bool:
-    """Return whether `still`, the standstill of an attempt, is a stall.
+def is_stall(still: Stall, watched: Watched, now: float, pause: float) -> bool:
+    """Return whether `still`, the standstill of an attempt, is a stall. See `silent` for `pause`.
 
     A stall is longer than its limit. Without a deadline, there is no stall while all processes are silent.
     A stall is only a suspicion until it is proven (`is_proven`) or lasts longer than its `patience`
@@ -96,7 +96,7 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
     if still.seconds <= still.limit:
         return False
     # If all processes are silent, their reports probably do not reach the service.
-    return watched.deadline is not None or silent(watched, now) != set(watched.signs)
+    return watched.deadline is not None or silent(watched, now, pause) != set(watched.signs)
 
 
 def is_proven(watched: Watched) -> bool:
@@ -146,9 +146,9 @@ def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
 
-def silent(watched: Watched, now: float) -> set[int]:
-    """Return the processes that have stopped reporting."""
-    patience = 2 * watched.pause + 1
+def silent(watched: Watched, now: float, pause: float) -> set[int]:
+    """Return the processes that have stopped reporting. `pause`: the seconds between two of their reports."""
+    patience = 2 * pause + 1
     return {process for process, each in watched.signs.items() if now - each.heard > patience}
 
 

@@ -164,7 +164,7 @@ class ProgressWatch:
         watched.restless = now - moved > watched.quiet_after
         stall, asked = standstill_of(watched, now), watched.asked
         watched.stalls_at = math.inf if stall is None else now + stall.limit - stall.seconds
-        if stall is None or not is_stall(stall, watched, now):
+        if stall is None or not is_stall(stall, watched, now, self._board.pause_of(watched)):
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
@@ -222,7 +222,7 @@ class ProgressWatch:
         count.
         """
         assert watched.asked is not None
-        pause = max(watched.pause, self._board.processes_pause)
+        pause = self._board.pause_of(watched)
         if now - watched.asked > 2 * pause + 2:
             return True
         answering = [signs for signs in watched.signs.values() if now - signs.heard <= 2 * pause + 1]

@@ -44,7 +44,7 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
 
 def stall_of(watched: Watched, now: float = NOW) -> Stall | None:
     still = standstill_of(watched, now)
-    return still if still is not None and is_stall(still, watched, now) else None
+    return still if still is not None and is_stall(still, watched, now, watched.pause) else None
 
 
 @pytest.mark.parametrize(

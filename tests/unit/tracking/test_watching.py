@@ -392,3 +392,20 @@ async def test_a_frozen_process_is_found_after_30_s_without_any_deadline(
     assert why is not None
     assert "at most 30 s were allowed" in why.summary
     assert looks.asked == [{1}]
+
+
+async def test_processes_that_report_rarely_since_there_are_many_are_not_silent(
+    unbounded: ProgressWatch, clock: Clock
+) -> None:
+    unbounded.follow(replace(job_of(spec(instances=5000), state=JobState.RUNNING), id=2))
+    board = unbounded._board
+    for process in range(5000):
+        board.take((2, 1), RankReport(process=process, step=1))
+    report(unbounded, [0, 1])
+    for _ in range(3):
+        clock.now += 9
+        report(unbounded, [0, 1])
+    clock.now += 6  # no step was made for 33 s, and the last reports were 6 s ago
+    unbounded.look()
+    assert board.pause_of(dict(board.watched())[ATTEMPT]) == pytest.approx(10, rel=0.01)
+    assert report(unbounded, [0, 1]), "they are asked for their stacks"
