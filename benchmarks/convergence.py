@@ -8,7 +8,8 @@ workers and the server). Its validation loss is compared with the loss of the sy
 same optimizer. Parameter servers train with SGD, because their rules for stale gradients were derived for
 SGD. With each strategy, a worker computes a gradient from 8 examples. So if an update takes one gradient,
 there are four times as many updates. The learning rate of each strategy, including the synchronous one, is
-the best of those that were tried (docs/parallelism-data.md).
+the best of those that were tried, with two exceptions (docs/parallelism-data.md): `softsync` and
+`delay_compensated`.
 """
 
 import sys

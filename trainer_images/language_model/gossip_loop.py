@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 from torch import Tensor
-from trainer_kit import checkpoints, gradient_hooks, meeting
+from trainer_kit import checkpoints, meeting, traffic
 from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
@@ -81,7 +81,7 @@ def _round(
             rate = sizes[index].learning_rate
             gossip.step(lambda rate=rate: learner.step_alone(rate))  # type: ignore[misc]
             losses.append(loss)
-    gradient_hooks.count(gossip.sent_bytes)
+    traffic.OF_PROCESS.add(gossip.sent_bytes)
     learner.flush()
     if group.is_master:  # all ranks have seen that no share is left: `flush` has waited for them
         shares.forget()

@@ -25,7 +25,7 @@ def message_of(view: JobView) -> str:
             return f"Attempt {_of_attempts(job)} failed, and its group is being stopped. {_why(job)}"
         if job.interrupted:
             return f"{job.interrupted} The group is being stopped."
-        return f"Ending as {job.ending.state}: the group is being stopped."
+        return f"Ending as {job.ending.state}: the service waits until the group has ended."
     match job.state:
         case JobState.QUEUED:
             before = f"Queueing, there are {view.position} training jobs waiting before this."

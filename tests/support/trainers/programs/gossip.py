@@ -13,6 +13,7 @@ from language_model.gossip import Gossip
 from language_model.layout import Layout
 from language_model.parameter_server import flat
 from torch import nn
+from trainer_kit import traffic
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
 
@@ -55,11 +56,25 @@ def without_steps(group: Group) -> dict[str, Any]:
 
 
 def trained(group: Group) -> dict[str, Any]:
+    gossips: list[Gossip] = []
+
+    class Recorded(Gossip):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            gossips.append(self)
+
     sink = Losses()
     layout = Layout.from_environment()
     learner = assemble(layout, group)
-    returned = gossip_loop.fit(learner, layout, blocks(), group, Reporter(sink))
+    with (
+        mock.patch.object(gossip_loop, "Gossip", Recorded),
+        mock.patch.object(traffic.OF_PROCESS, "add", wraps=traffic.OF_PROCESS.add) as counted,
+    ):
+        returned = gossip_loop.fit(learner, layout, blocks(), group, Reporter(sink))
     return {
+        "sent": sum(each.sent_bytes for each in gossips),
+        "counted": sum(call.args[0] for call in counted.call_args_list),
+        "size": flat.weights_of(learner.model).nbytes,
         "losses": sink.losses,
         "returned": returned,
         "weights": flat.weights_of(learner.model).double().sum().item(),

@@ -71,6 +71,17 @@ def test_no_rank_waits_for_one_that_is_slow(outcomes: dict[int, list[dict[str, A
     assert returned["shares_of_fastest"] >= (size * program.ROUND - 1) / (size - 1)
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_the_counted_bytes_are_those_of_the_pairs_and_of_the_average_after_each_round(
+    outcomes: dict[int, list[dict[str, Any]]], size: int
+) -> None:
+    for each in (rank["trained"] for rank in outcomes[size]):
+        with_moments = 3 * each["size"]
+        rounds = program.STEPS // program.ROUND
+        averages = rounds * 2 * (size - 1) / size * with_moments
+        assert each["counted"] == pytest.approx(each["sent"] + averages)
+
+
 @pytest.mark.parametrize(("killed", "seen_by"), [(0, {1}), (1, {0, 2})])
 def test_a_lost_rank_ends_its_peers_with_its_number(
     tmp_path: Path, forks: Sequence[ForkServer], killed: int, seen_by: set[int]
