@@ -7,8 +7,8 @@ jobs, until the last job has been admitted. The baseline is Kueue's own performa
 1,000 queues: 42/s).
 
 In a second part, 5,000 jobs wait, and only a tenth of them fits at a time. Each job ends at once, so that the
-next job gets its place. This rate includes the ends of the jobs and their logs. A third part measures the
-memory of a queued job in the leader.
+next job gets its place. So in this part, the tracker also ends jobs and collects their logs. A third part
+measures the memory of a queued job in the leader.
 """
 
 import asyncio

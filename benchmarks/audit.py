@@ -105,7 +105,8 @@ def _accepted(server: Server) -> int:
 async def _lists(folder: Path, rounds: int) -> tuple[list[float], list[float], float]:
     """Measure pages of one caller's events.
 
-    Return the seconds with few and with many events stored, and the bytes of the file per event.
+    Return the seconds of each page in a store with few events, the same in a store with many events, and the
+    bytes per event of the larger store's file.
     """
     stores = []
     for number in (_FEW, _MANY):

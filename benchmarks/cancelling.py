@@ -49,8 +49,8 @@ _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as seve
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-# A page lists the newest jobs first. It has room for more than the new jobs that are live at a time, so that
-# it also shows an older live job. Longer pages would slow the service.
+# A page lists the newest jobs first. It has room for more jobs than the new ones that are live at a time, so
+# that older jobs that are still live appear on it, too. Longer pages would slow the service.
 _LOOKED_AT = 200
 
 
@@ -108,7 +108,7 @@ def _pods(quick: bool) -> list[Row]:
 
 
 async def _delete_all(fresh: Cluster, namespace: str, number: int) -> float:
-    """Create pods, and return the seconds that a loop of the client library takes to delete all of them."""
+    """Create pods, and return the seconds that a bare loop of calls takes to delete all of them."""
     async with Bare.connected(fresh) as bare:
         pods = [planned(job_id, 1, namespace).pods[0] for job_id in range(1, number + 1)]
         await at_most(_CALLS, [partial(bare.create, "pods", pod) for pod in pods])

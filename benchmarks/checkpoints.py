@@ -1,4 +1,4 @@
-"""The time that checkpoints cost a training run, and the training that a kill still loses.
+"""The time that checkpoints cost a training run, and the training that is lost in a kill despite them.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
 with an asynchronous save, one without. The difference in CPU time is the price of a save. The whole price
@@ -10,8 +10,8 @@ divided by a period of 30 s. The benchmark itself saves more often, so that it t
 is saved.
 
 **A kill.** A process is killed at random moments and started again. The time lost is the training since the
-checkpoint from which it resumes. With a period P, the median should be P/2, and the maximum P plus the time
-of a save.
+checkpoint from which the process resumes. With a period P, the median should be P/2, and the maximum P plus
+the time of a save.
 """
 
 import json
@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.support import Row, run_alone, workspace
 
 PERIOD = 30.0
-"""The seconds between saves for which the overhead is shown."""
+"""The overhead is computed as if there were one save in each period of this number of seconds."""
 _KILL_PERIOD = 1.0
 
 

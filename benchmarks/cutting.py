@@ -26,7 +26,7 @@ class Link:
     def cut_after(self, count: int) -> None:
         """Once clients have sent `count` further bytes, close the connection that sent the last of them.
 
-        Connections that are opened later stay open.
+        All other connections stay open, including those that are opened later.
         """
         self._cut_at = self.sent + count
 

@@ -158,7 +158,7 @@ def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row
     busy: dict[str, float] = {}
     with _connected(url) as connection:
         for view in _views(filled) * 2:
-            _load(connection, view)  # warms up: the first request for the queue copies it into memory
+            _load(connection, view)  # warms up: the first request for the queue copies the queue into memory
         for view in _views(filled):
             before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]

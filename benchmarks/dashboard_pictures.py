@@ -125,8 +125,8 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        # Until the slow rank of this job is known. Then a preemption would also cost this job more than the
-        # next one, so the next one is preempted.
+        # Wait until the slow rank of this job is known. Then this job has also run for longer than the next
+        # job, so its preemption would cost more, and the next job is preempted.
         time.sleep(25)
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
@@ -202,8 +202,8 @@ def _service(folder: Path) -> Iterator[Server]:
 def _replicas(folder: Path) -> Iterator[Server]:
     """Run two replicas on one Redis, with some jobs.
 
-    The block begins when each replica has written its second note (tracking/replicas.py): only from then on
-    does the note say how long the store takes.
+    The block begins when each replica has written its second note about itself (tracking/replicas.py): only
+    from then on does the note say how long the store takes to answer.
     """
     with running(folder) as redis, ExitStack() as stack:
         found = [

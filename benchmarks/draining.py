@@ -1,9 +1,9 @@
 """Drains a node while six jobs train on it. All must succeed, and lose no step that they took before the
 notice.
 
-`python -m benchmarks.draining [--quick]`. It makes its own cluster with one node (tests/cluster), whose pods
-use the software of this machine. The jobs have one or two ranks and save only on the notice. An eviction does
-not count against their single attempt. When all of them train, `kubectl drain` evicts their pods. When the
+`python -m benchmarks.draining [--quick]`. The benchmark makes its own cluster with one node (tests/cluster).
+Pods use the software of this machine. The jobs have one or two ranks and save only on the notice. An eviction
+does not count against their single attempt. When all jobs train, `kubectl drain` evicts their pods. When this
 command has returned, the node is uncordoned. Each job adds up the numbers of its steps and prints the sum at
 its end. A step that is left out, or counted twice, changes the sum.
 """

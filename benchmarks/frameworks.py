@@ -44,7 +44,7 @@ _FAILED = "**failed**"
 
 @dataclass(frozen=True)
 class Training:
-    """A row of the table: a request, without its number of instances."""
+    """The request of a row of the table, without its number of instances."""
 
     name: str
     algorithm: str

@@ -33,7 +33,7 @@ _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jo
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The measurements of a round. Durations are in seconds; `started` is that of the first start."""
+    """The measurements of a round. `started` is the duration of the first start. Durations are in seconds."""
 
     started: float
     lost: int

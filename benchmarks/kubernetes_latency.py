@@ -1,10 +1,10 @@
-"""Time of one job until it has its pods: from Train's answer until the API server has all four.
+"""The time until a job has its four pods: from Train's answer until the API server has all of them.
 
 A watch reports the pods. The cluster is a control plane without nodes; service and cluster are otherwise
 idle. The next job is submitted when the group of the previous job is gone.
 
 The baseline does the least possible work: a bare client with ready manifests creates the master pod, which
-owns the other objects, then three workers and the Service at once. It stores nothing.
+owns the other objects, then three workers and the Service concurrently. This client stores nothing.
 """
 
 import asyncio

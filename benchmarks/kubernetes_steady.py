@@ -1,4 +1,5 @@
-"""The steady cost of running jobs for the API server and the service, with many jobs and with few.
+"""The steady cost of jobs that run, in requests to the API server and in CPU time of the service: with many
+jobs and with few.
 
 The pods run for ever on simulated nodes. Requests are counted by the service, in its metric
 `training_service_kubernetes_requests_total` (watches, lists, writes, logs), over a minute in which no job
@@ -32,7 +33,7 @@ _CPU_TARGET = 0.05
 
 
 class Cost(NamedTuple):
-    """The rates of the service per second: requests to the API server, and CPU seconds."""
+    """The costs per second: requests to the API server (those for logs apart), and CPU seconds."""
 
     requests: float
     log_requests: float

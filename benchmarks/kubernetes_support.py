@@ -219,7 +219,7 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A fast client: the connections of the client library, without its models."""
+    """A fast client, with the connections of the client library, and plain JSON in place of its classes."""
 
     api: client.ApiClient
 

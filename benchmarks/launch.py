@@ -1,7 +1,7 @@
 """Time of a launch: from Train's answer at the client until every process of the group runs.
 
 A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
-which prints the clock at once, so a launch does not include the start of a shell, of Python or of training
+which prints the time at once, so a launch does not include the start of a shell, of Python or of training
 code. Client, service and processes read the same clock. The group's log says when each process ran. The next
 job is submitted when the group has ended.
 

@@ -10,8 +10,8 @@ which it receives, so the limit holds for any program. Not every kernel has nete
 latency: `relay.py`, which explains how exact it is. A CPU quota is set by the cgroup v1 controller. Emulation
 needs root.
 
-The names of namespaces and cgroups contain the pid of their owner. Each start removes those of owners that no
-longer run, so that a kill -9 leaves nothing permanently.
+The names of namespaces and cgroups contain the pid of their owner: the process that made them. Each call of
+`emulated` first removes those of owners that no longer run, so that a kill -9 leaves nothing permanently.
 """
 
 import contextlib
@@ -31,7 +31,8 @@ CGROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 10_000
 """The period of CPU quotas, in microseconds.
 
-With the kernel's default, which is ten times as long, ranks would wait longer for each other's next period.
+With the kernel's default, which is ten times as long, a rank that has used up its quota would pause for
+longer, and the other ranks would wait for it.
 """
 _OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
 INTERFACE = "link0"

@@ -1,11 +1,11 @@
-"""The client that makes load: keeps 64 calls in flight, in a separate process, and counts them.
+"""The client that makes load, in a separate process: it keeps 64 calls in flight, and counts them.
 
-It reads orders from its standard input, one JSON object per line:
+It reads the measurements to make from its standard input, one JSON object per line:
 
     {"address": …, "method": …, "seconds": …, "job_ids": […], "tokens": […],
      "tls": {"ca": …, "cert": …, "key": …}}
 
-It answers each order with the calls per second. Calls use the jobs and the tokens in turn. A call that fails
+It answers each line with the calls per second. Calls use the jobs and the tokens in turn. A call that fails
 ends the client. The method Connect calls GetTrainingStatus, with a new connection for each call.
 """
 

@@ -38,7 +38,7 @@ _STORAGE_SECONDS = 120.0
 
 
 class _Peak:
-    """Measures how much a process's resident set grows. `most` is the peak of the set so far, in bytes."""
+    """Measures how much a process's resident set grows. `most` is its largest size so far, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)

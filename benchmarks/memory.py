@@ -136,8 +136,8 @@ def _memory(pid: int, field: str) -> float:
 
 @contextmanager
 def _limited(pid: int) -> Iterator[str]:
-    """Limit the memory of a process during the block. Yield a note for the row, which is empty if the limit
-    is enforced.
+    """Limit the memory of a process during the block. Yield a note for the row: empty if the limit is
+    enforced.
     """
     root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
     name = "memory.limit_in_bytes" if root != _CGROUPS else "memory.max"

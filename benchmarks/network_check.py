@@ -2,8 +2,9 @@
 
     python -m benchmarks.network_check [--quick]      (as root, with iperf3: apt-get install iperf3)
 
-Two emulated machines (links.py) are joined by links of each rate. The two programs measure in turn, and their
-medians count. In another measurement, the link is cut, and both ranks of network-check must report it.
+Two emulated machines (links.py) are joined by links, with one rate after the other. At each rate, the two
+programs measure in turn, and their medians count. In another measurement, the link is cut, and both ranks of
+network-check must report it.
 """
 
 import json

@@ -3,17 +3,17 @@ newest jobs are stopped first, as in Kueue.
 
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 
-Both policies replay the traces of benchmarks.scheduling_traces, with the same jobs. There are as many replays
-at a time as processors. A seeded draw gives a quarter of the jobs a high priority, by which they stop others.
-It also decides how jobs save: half of them save on the notice, a quarter save every 10 to 60 minutes and
-ignore the notice, and a quarter never save. All jobs need a minute to restart, so a job that saves on the
-notice loses 60 s with each stop. Policies know only the reported checkpoints. Jobs that save on the notice
-report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
-differ widely, and the target is for the loss of all draws together. To lose less, the planner may let jobs
-of the high priority wait, so the table also has their mean wait. The limit in the planner's rule (a loss of
-three times the wait, docs/scheduling.md) was chosen on draws 1 to 30. For draws that had no part in the
-choice, use `--draws 31 32 33`. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each
-trace, with one draw.
+Both policies replay the traces of benchmarks.scheduling_traces, with the same jobs. Each processor runs one
+replay at a time. A seeded draw gives a quarter of the jobs a high priority, by which they stop others. It
+also decides how jobs save: half of them save on the notice, a quarter save every 10 to 60 minutes and ignore
+the notice, and a quarter never save. All jobs need a minute to restart, so a job that saves on the notice
+loses 60 s with each stop. Policies know only the reported checkpoints. Jobs that save on the notice report a
+checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws differ widely,
+and the target is for the loss of all draws together. To lose less, the planner may let jobs of the high
+priority wait, so the table also has their mean wait. The planner stops no jobs if their loss is more than
+three times the wait of the job for which they would be stopped (docs/scheduling.md). This limit was chosen on
+draws 1 to 30. For draws that had no part in the choice, use `--draws 31 32 33`. Nothing depends on the
+machine. `--quick` replays the first 1,500 jobs of each trace, with one draw.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """The time from an edit to a running program: `python -m benchmarks.programs [--quick] [PART…]` (see PARTS).
 
 Enter → first line: the time from the start of the process `trainctl run python3 train.py` until it prints the
-first line of the program. Its folder has 130 files, with 10 MB in all. Each round has new files, so that all
-of them are sent. Then one line is added to one file, and the command runs again. For comparison, `python
-train.py` runs without the service. The engine is warm: it has the image, and has run a job. Docker's engine,
-the cluster and the small image with Python and grpcio are made by tests/cluster.
+first line of the program. The program's folder has 130 files, with 10 MB in all. Each round has new files, so
+that all of them are sent. Then one line is added to one file, and the command runs again. For comparison,
+`python train.py` runs without the service. The engine is warm: it has the image, and has run a job. Docker's
+engine, the cluster and the small image with Python and grpcio are made by tests/cluster.
 
 Uploads: benchmarks.uploads; an upload through a link that counts bytes and is cut in the middle; and a folder
 of 1 GB, which is refused. torchrun: benchmarks.torchrun, of which only the training as an uploaded program

@@ -72,7 +72,7 @@ TRIED: Sequence[Mapping[str, int | str]] = [
 
 @dataclass
 class Ranks:
-    """One rank in each machine, which has already imported PyTorch."""
+    """One rank in each machine. A rank imports PyTorch only once, and then runs any number of tasks."""
 
     machines: list[Running]
     folder: Path

@@ -1,5 +1,5 @@
-"""A rank in an emulated machine, for `scaling`: takes orders from its standard input, one JSON object per
-line.
+"""A rank in an emulated machine, for `scaling`. It reads orders from its standard input: each is a JSON
+object on one line, and names a task to run.
 
     python -m benchmarks.scaling_rank CPU
     {"task": "train", "environment": {…}, "settings": {…}}      answered with {"seconds": …} or {"error": …}

@@ -1,4 +1,4 @@
-"""The planner alone: how fast it decides, its memory, and its fairness. There is no store, and no job runs.
+"""The planner alone: how fast it decides, its memory, and its fairness. Jobs are simulated, without a store.
 
 Times of passes are CPU times, so that other programs on the machine do not count.
 """
@@ -37,7 +37,7 @@ from job_tracker.scheduling.waiting import WaitingGangs
 
 _OPTIONS = PlannerOptions()
 _SHALLOW, _DEEP = 10, 200
-"""The numbers of jobs that wait in each queue: fewer and more than the planner's reservations."""
+"""The numbers of jobs that wait in each queue: one below and one above the planner's 100 reservations."""
 _JOBS_OF_MACHINE = 8
 _LENGTH = Expected(median=100.0, high=200.0)
 
@@ -144,8 +144,8 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
     gc.collect()
     tracemalloc.start()
     for job_id, length in enumerate(lengths):
-        # As in the service, the id, the queue and the expected duration of a job are separate objects in
-        # memory.
+        # As in the service, each job has its own objects in memory for its id, the name of its queue and its
+        # expected duration.
         expected = Expected(median=length, high=length * 2)
         world.waiting.add(_gang(job_id + 1_000_000, "q" + str(job_id % 1000), expected))
     used = tracemalloc.get_traced_memory()[0] / len(lengths)

@@ -1,4 +1,4 @@
-"""Costs of the watch for stalls: of a call of `step`, a watched rank, the hook of DDP, and the service."""
+"""The costs of finding stalls: of a call of `step`, the hook of DDP, a watched rank, and the service."""
 
 import os
 import random
@@ -98,10 +98,10 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """Return a row with the CPU time that the watch for stalls adds to a rank. Ranks with and without it run
-    side by side.
+    """Return a row with the CPU time that a rank uses to report its steps, by which stalls are found. Ranks
+    that report and ranks that do not report run side by side.
 
-    Their steps of 50 ms only sleep, so the difference is the cost of the watch.
+    Their steps of 50 ms only sleep, so the difference is the cost of the reports.
     """
     seconds, pairs = (15.0 if quick else 45.0), 4
     code = _RANK.format(step=_STEP_SECONDS, settle=_SETTLE_SECONDS, seconds=seconds)
@@ -145,7 +145,8 @@ def of_service(quick: bool) -> Row:
 
             def report(job: int) -> None:
                 due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
-                # The first pause of each rank is cut at random, so that later reports are spread evenly.
+                # The first pause of each rank is shortened at random, so that later reports are spread
+                # evenly.
                 spread = set(range(ranks))
                 step = 0
                 while not ends.is_set():

@@ -12,9 +12,9 @@ cost.
   times), or in the backward pass of DDP (`slow-ddp`, N / 30 times).
 - `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
-N is 100 by default; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too
-long. *ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which
-comes up to a step after the last progress.
+N is 100 by default; `unseen` runs N / 5 times. *found*: the time until the service says that no progress was
+made for too long. *ended*: the time until the ending of the attempt, with the diagnosis, is written. Both
+times run from the stall, which comes up to a step after the last progress.
 """
 
 import os

@@ -48,7 +48,7 @@ PARAMETERS = (
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
 """The TOML line that declares these parameters for the algorithm."""
 _START_SECONDS = 120.0
-_STOP_SECONDS = 240.0  # beside another run of all tests, 1 s of CPU takes up to 50 s
+_STOP_SECONDS = 240.0  # while all tests run on the machine, too, 1 s of CPU takes up to 50 s
 _SEED_IN_FLIGHT = 256
 
 
@@ -150,8 +150,8 @@ def service(
     program: Sequence[str] = (),
     **settings: str,
 ) -> Iterator[Server]:
-    """Run the service on `data_dir` during the block. Jobs are processes that run `command`. If it is empty,
-    the backend is the fake one.
+    """Run the service on `data_dir` during the block. Jobs are processes that run `command`. If `command` is
+    empty, the backend is the fake one.
 
     Settings are passed in the form `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS. `program`
     replaces `training-service`.
@@ -312,7 +312,7 @@ def request(**parameters: str) -> pb.TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The jobs of a store: if `holder`, a job that needs an instance for ever; then ended and queued jobs."""
+    """The jobs of a store, in this order: a job that runs for ever, if `holder`; ended jobs; queued jobs."""
 
     finished: int = 0
     queued: int = 0

@@ -149,7 +149,7 @@ def _start_of(status: pb.GetTrainingStatusResponse) -> float:
 
 
 def _have_ended(client: TrainingClient, seen: Seen) -> bool:
-    """Return whether all gangs have ended, even gangs that were not seen while they ran."""
+    """Return whether all gangs have ended, including gangs that no snapshot has shown while they ran."""
     return all(client.status(job).status in (pb.succeed, pb.failure) for job in seen.submitted)
 
 

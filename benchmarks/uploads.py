@@ -4,7 +4,7 @@ The baseline is a grpc.aio server that writes the content of each file to disk, 
 syncs the files in threads. It has no other checks. The service and the baseline get the same messages from
 the same client, in turn, in the same run. Each round has new files, so that the service lacks all of them.
 The time of "with reading" begins before the client reads and hashes the folder. Then the same tree is
-uploaded again, which sends only its name.
+uploaded again: this sends only the tree's name.
 """
 
 import os

@@ -246,7 +246,7 @@ class Jobs:
 
         With `with_machines`, machines keep their names if the caller has a role in all projects. `lanes`, if
         given, bounds the number of running jobs, and also of waiting jobs, in the result. Raises Forbidden if
-        the caller may not see the queue in `project`; if this is empty, the caller's default project counts.
+        the caller may not see the queue in `project`. "" stands for the caller's default project.
         """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())

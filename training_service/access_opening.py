@@ -33,7 +33,7 @@ class OpenedAccess:
 async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
     """Read the projects, and return the callers and their rights.
 
-    `note` gets an event for each denial, and for each project that changes in the file.
+    `note` gets an event for each denial, and for each project that changes in the file of projects.
 
     Raises Unusable if the file of projects cannot be used, or if this file or the configuration declares a
     project that was also declared through the API.
@@ -62,8 +62,8 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
     """Return a function that returns the projects of the configuration and of the file of projects.
 
-    The file is read again when it has changed. Both this function and the returned one raise Unusable, as
-    described for `open_access`.
+    The returned function reads the file again when it has changed. If the changed file cannot be used, the
+    previous content stays in use. Raises Unusable as described for `open_access`.
     """
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):

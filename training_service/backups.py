@@ -112,7 +112,7 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
 
 
 async def _lead(settings: Settings, store: Store) -> Term:
-    """Take the lease, and return its term. If a killed service had the lease, wait until it expires.
+    """Take the lease, and return its term. If a killed service had the lease, wait until the lease expires.
 
     Raises StoreRefused if a running service keeps the lease.
     """

@@ -17,7 +17,9 @@ class NotHealthy(Exception):
 
 
 def ask(settings: Settings | None, address: str | None) -> str:
-    """Ask the service at the address for its state, and return it: SERVING if it serves. Raises NotHealthy.
+    """Ask the service at the address for its state, and return the state: SERVING if the service serves.
+
+    Raises NotHealthy if the service cannot be asked, or does not answer.
 
     If `address` is None, the service is asked at `server.health_address` or, if this is not set, at
     `server.address`. TLS is used if the settings use it for this address. Without settings, `address` is

@@ -61,7 +61,7 @@ _EXIT_KILLED = 128 + signal.SIGTERM
 def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises CannotServe, or TrackerError if the store or the backend cannot be used.
+    Raises TrackerError if the store or the backend cannot be used, and CannotServe for other problems.
 
     `file` is the file of the settings: changes of its algorithms, datasets and queues apply without a
     restart.
@@ -76,7 +76,8 @@ def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
 async def serve(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until a stop signal, then close everything in order. Groups continue to run.
 
-    The service also stops if the campaign for leadership ends; this raises StoreLost or CannotServe.
+    The service also stops if the campaign for leadership ends, since it ends only by an error: this raises
+    StoreLost or CannotServe.
     """
     stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
@@ -89,7 +90,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
         if export := _audit_export(settings, store):
-            stack.push_async_callback(export.close)  # called after the trail has written its last events
+            stack.push_async_callback(export.close)  # called after trail.close has written the last events
             stack.push_async_callback(end, background(export.run(), "export of the audit"))
         trail = AuditTrail(store)
         stack.push_async_callback(end, background(trail.run(), "audit"))

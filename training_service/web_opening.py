@@ -58,8 +58,8 @@ class Dashboard:
 def is_wanted(settings: Settings) -> bool:
     """Return whether to serve the dashboard.
 
-    If the settings allow it but a library is missing, the answer is False. But if `web.enabled` is true, this
-    raises CannotOpenDashboard.
+    If a library is missing, return False if `web.enabled` is not set, and raise CannotOpenDashboard if
+    `web.enabled` is true.
     """
     wanted = settings.web.enabled
     if wanted is False or (wanted is None and not is_loopback(settings.server.address)):
@@ -88,7 +88,10 @@ def open_dashboard(
     observe: "CallObserver",
     observe_refusal: Callable[[str], None],
 ) -> Dashboard | None:
-    """Listen, and return the dashboard; None if `is_wanted` is false. Raises CannotOpenDashboard."""
+    """Listen, and return the dashboard; None if `is_wanted` is false.
+
+    Raises CannotOpenDashboard if a library is missing, or if the address cannot be used.
+    """
     if not is_wanted(settings):
         return None
     # Imported here, since the libraries are an extra, and take a moment to import.

@@ -137,5 +137,7 @@ class AuditTrail:
 
 
 def _key_of(event: AuditEvent) -> AuditEvent:
-    """Return the event without its time, request id and count. Equal events have the same key."""
+    """Return the event's key: the event without its time, request id and count. Events with the same key
+    count as equal.
+    """
     return replace(event, at=_NEVER, request_id="", count=1)

@@ -266,7 +266,8 @@ class Callers:
     def _counting_failures(self, digest: bytes, address: str) -> Iterator[None]:
         """Count a failure of the address if the block raises NotAllowed.
 
-        Raises RateExceeded before the block if the address has too many failures.
+        Raises RateExceeded before the block if the address has too many failures. For a token that this
+        process has accepted before, there is neither a count nor a limit.
         """
         failures = self._failures if digest not in self._proven else None
         network = network_of(address)

@@ -201,10 +201,11 @@ class Access:
         )
 
     async def delete_project(self, caller: Caller, name: str) -> None:
-        """Delete a project whose jobs have all ended. Delete its declarations and revoke its tokens, too.
+        """Delete a project whose jobs have all ended.
 
-        Its jobs stay. Raises UnknownReference if the project does not exist. Raises NotPossible if jobs of
-        the project have not ended, if a file declares it, or if it is the project `default`.
+        The algorithms and datasets that were declared for the project are deleted, too, and its tokens are
+        revoked. Its jobs stay. Raises UnknownReference if the project does not exist. Raises NotPossible if
+        jobs of the project have not ended, if a file declares it, or if it is the project `default`.
         """
         self._guard.check_everywhere(caller, "delete_project", _target_of(name))
         if name == naming.DEFAULT_PROJECT:
@@ -269,7 +270,8 @@ class Access:
     async def list_events(
         self, caller: Caller, where: AuditFilter, *, limit: int, before: int | None
     ) -> tuple[Sequence[AuditEvent], int | None]:
-        """Return a page of audit events, newest first, and the `before` of the next page; None at the end.
+        """Return a page of audit events, newest first, and the `before` of the next page (None if this page
+        is the last).
 
         The page has at most `limit` events, with ids below `before`. Without a project in `where`, it has
         the events of all projects, which only operators may read.

@@ -45,7 +45,8 @@ class Trees(Protocol):
         """Check that a job of the project can run in the tree, and count this as a use of the tree.
 
         `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
-        complete, InvalidField if it lacks this file, and Forbidden if the service runs no uploaded programs.
+        complete, InvalidField if the tree lacks this file or `tree` cannot be the name of a tree, and
+        Forbidden if the service runs no uploaded programs.
         """
         ...
 
@@ -73,7 +74,8 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
     """Check the program, and return an algorithm for it. The algorithm has no recipe for any backend.
 
     This does not check the parts that depend on the uploaded files or on the backend: the tree, requirements,
-    Python environment and image. `name` is the algorithm that the request names. Raises InvalidField.
+    Python environment and image. `name` is the algorithm that the request names. Raises InvalidField if a
+    part that is checked here is not allowed.
     """
     if name not in ("", PROGRAM):
         raise InvalidField("algorithm", f"{quoted(name)} is not allowed with a program; leave it out")

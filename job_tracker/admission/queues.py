@@ -38,7 +38,9 @@ class OneQueue:
 def queue_of(tree: Tree, project: str, name: str) -> str:
     """Return the queue of a job of the project: `name`, or the project's default queue if `name` is empty.
 
-    Raises UnknownReference and InvalidField. A queue that only other projects may use is treated as unknown.
+    Raises UnknownReference if the project has no queue of this name; a queue that only other projects may use
+    is treated as unknown. Raises InvalidField if jobs cannot wait in the queue, or if `name` is empty and the
+    project may not use its default queue.
     """
     wanted = name or tree.default_of(project)
     if wanted not in tree.queues or not tree.allows(wanted, project):
@@ -59,10 +61,11 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 
 
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
-    """Return the priority as a number. Raises InvalidField.
+    """Return the priority as a number. Raises InvalidField if the queue does not allow it.
 
     `sent` is the text in the request: the name of a priority class, a number, or empty. A request that
-    repeats an earlier job has the number.
+    repeats an earlier job has the number. If `sent` is empty, the priority is 0, or the highest priority that
+    the queue allows if that is lower.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:
@@ -84,7 +87,7 @@ def priority_of(tree: Tree, queue: str, sent: str) -> int:
 def expected_of(seconds: float | None) -> timedelta | None:
     """Return how long an attempt is expected to run.
 
-    None: the request does not state it. Raises InvalidField.
+    None: the request does not state it. Raises InvalidField if the time is not allowed.
     """
     if seconds is None:
         return None

@@ -32,7 +32,10 @@ class Resolver:
         return self._plugin.limits
 
     def resolve(self, entry: Entry[Algorithm], group: Composition, sent: InstanceOptions) -> GroupSpec:
-        """Return the algorithm's group spec, with placeholders still in its commands. Raises InvalidField."""
+        """Return the algorithm's group spec, with placeholders still in its commands.
+
+        Raises InvalidField if the instance options `sent` are not allowed.
+        """
         composed = GroupSpec(
             roles=group.roles,
             elastic=group.elastic,
@@ -49,7 +52,11 @@ class Resolver:
     def resolve_program(
         self, framework: str, command: tuple[str, ...], group: Composition, sent: InstanceOptions
     ) -> GroupSpec:
-        """Return the spec of a group that runs the command of an uploaded program. Raises InvalidField."""
+        """Return the spec of a group that runs the command of an uploaded program.
+
+        Raises InvalidField if the instance options `sent` are not allowed, or if the backend cannot run
+        uploaded programs.
+        """
         try:
             trainers = self._plugin.resolve_program(command, sent)
         except ValueError as error:

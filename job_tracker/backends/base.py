@@ -63,8 +63,8 @@ class Observation:
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. The
         attempt fails once rank 0, or more than `most` other ranks, have failed. A rank that was lost within
-        5 s before this decisive failure may have caused it, so this rank counts as failed. Ranks that were
-        lost earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost
+        5 s before this decisive failure may have caused it, so the lost rank counts as failed. Ranks that
+        were lost earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost
         never count as failed, because the end of the attempt was decided after their loss.
         """
         if not most:
@@ -87,7 +87,7 @@ class Observation:
         )
 
     def without_late(self, most: int) -> "Observation":
-        """Return the observation of an elastic group without failures after the end of the training.
+        """Return the observation of an elastic group, without failures that followed the end of the training.
 
         The training is complete once a rank has succeeded. A rank that starts later finds the rendezvous
         closed, so it counts as succeeded. If the master has succeeded, too, and at most `most` other ranks

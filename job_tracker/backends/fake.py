@@ -34,7 +34,7 @@ from job_tracker.logs.writing import RecordMaker
 
 @dataclass(frozen=True, slots=True)
 class FakePlan:
-    """The plan of a group that runs for `seconds`, or until it is stopped if `seconds` is None."""
+    """The plan of a group that runs for `seconds` or, if `seconds` is None, until it is stopped."""
 
     group: GroupRef
     seconds: float | None

@@ -44,7 +44,7 @@ class Surroundings:
     """The folders, limits and settings of the service that a backend needs."""
 
     data_dir: Path
-    """The folder of this service, for files of the backend."""
+    """The data folder of the service, for files of the backend."""
     store_id: str = ""
     """The id of the store of the backend's jobs."""
     most_log: int = 100 << 20
@@ -84,8 +84,8 @@ class Opened:
     reason in the engine.
     """
     silent_seconds: Callable[[], float | None] = lambda: None
-    """Returns the seconds since the engine's last message; None if the engine does not send at least one
-    message a minute.
+    """Returns the seconds since the engine's last message. None: there was no message yet, or engines of this
+    kind do not send at least one message a minute.
     """
 
 
@@ -97,14 +97,14 @@ class BackendPlugin(Protocol):
     """
 
     settings_model: ClassVar[type[Config]]
-    """The model of the backend's table of settings.
+    """The pydantic model of the backend's table of settings.
 
     Each setting needs a default, because another backend may be the selected one.
     """
     recipe_model: ClassVar[type[Config] | None] = None
-    """The model of algorithms.NAME.BACKEND. None: the backend can run any algorithm."""
+    """The pydantic model of the table algorithms.NAME.BACKEND. None: the backend can run any algorithm."""
     role_model: ClassVar[type[Config] | None] = None
-    """The model of algorithms.NAME.roles.ROLE.BACKEND. None: roles have no options."""
+    """The pydantic model of the table algorithms.NAME.roles.ROLE.BACKEND. None: roles have no options."""
     fetches_programs: ClassVar[bool] = False
     """Whether instances fetch uploaded files from `reports.address` themselves, by the call FetchProgram."""
 

@@ -129,7 +129,10 @@ class Composer:
         return (INSTANCES_PARAMETER, *least, *lost, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """Return the first conflict in the algorithm's settings, or with its framework; None: no conflict."""
+        """Return the first conflict between the algorithm's settings, or of a setting with the framework.
+
+        None: there is no conflict.
+        """
         for role, recipe in self.roles.items():
             known = self.traits.roles.get(role)
             if known is None:

@@ -9,10 +9,10 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
-    """Return `below`, overridden by the options that `over` sets, with only the options of `kind`.
+    """Return `below`, overridden by the options that `over` sets.
 
-    Tables are merged by key. Lists are joined, but a volume replaces another volume at the same path. Other
-    values are replaced.
+    The result has only the options of `kind`. Tables are merged by key. Lists are joined, but a volume
+    replaces another volume at the same path. Other values are replaced.
     """
     values = {name: getattr(below, name) for name in below.model_fields_set & kind.model_fields.keys()}
     for name in over.model_fields_set & kind.model_fields.keys():

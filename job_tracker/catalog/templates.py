@@ -19,7 +19,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 
 DATA_URI = "TRAINING_DATA_URI"
-"""The name of the placeholder for the URI of the dataset version, which every command may have."""
+"""The name of the placeholder for the dataset version's URI. Every command may have this placeholder."""
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")
@@ -77,7 +77,7 @@ def places(command: Sequence[str]) -> frozenset[str]:
     return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
-@lru_cache  # slow, and the commands come from a few algorithms
+@lru_cache  # the search is slow, and the commands come from a few algorithms
 def is_template(command: tuple[str, ...]) -> bool:
     """Return whether `filled` may change the command."""
     return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in _without_code(command))

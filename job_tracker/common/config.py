@@ -1,4 +1,4 @@
-"""Building blocks of configuration models."""
+"""Building blocks of the pydantic models of the configuration."""
 
 import os
 import re

@@ -74,7 +74,7 @@ def command_of(kind: Kind) -> str:
 
 
 def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
-    """Return the projects that the queue lists, and that do not exist."""
+    """Return those of the projects in the queue's list that do not exist."""
     return [name for name in recipe.projects if name not in known]
 
 

@@ -208,9 +208,10 @@ class Declarations:
         )
 
     async def remove_queue(self, caller: Caller, name: str) -> None:
-        """Remove a declared queue. Raises UnknownReference.
+        """Remove a queue that was declared through the API.
 
-        Raises NotPossible if a file declares the queue, or while it has jobs or is the parent of queues.
+        Raises UnknownReference if there is no such queue, and NotPossible if a file declares it. Also raises
+        NotPossible while the queue has jobs, or is the parent of queues.
         """
         self._guard.check_everywhere(caller, "remove_queue")
         await self._remove(caller, Kind.QUEUE, name, "")

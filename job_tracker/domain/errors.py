@@ -15,7 +15,7 @@ TrackerError
 ├── Forbidden                the caller is known, but its role does not allow this
 ├── NotPossible              the present state of the object does not allow this
 ├── AttemptOver              a report for an attempt that is no longer running
-├── IllegalMove              a move that is not in TRANSITIONS, or follows a decided ending
+├── IllegalMove              a move that is not in TRANSITIONS, or that a decided ending rules out
 ├── StaleJob                 another writer changed the job first: read it again
 ├── LeadershipLost           the term is over: another replica may lead
 ├── StoreUnavailable         the store does not answer: retry later
@@ -182,7 +182,7 @@ class AttemptOver(TrackerError):
 
 
 class IllegalMove(TrackerError):
-    """A move between states that is not in TRANSITIONS, or that an earlier decided ending rules out."""
+    """A move between states that is not in TRANSITIONS, or that a decided ending rules out."""
 
     def __init__(self, job_id: int, source: str, target: str) -> None:
         super().__init__(f"job {job_id} cannot move from {source} to {target}")

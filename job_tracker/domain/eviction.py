@@ -1,4 +1,4 @@
-"""Evictions: something other than this service stops an attempt. Its processes get time to save."""
+"""Evictions: something other than this service stops an attempt, whose processes get time to save."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -36,7 +36,7 @@ MOST_EVICTIONS = 100
 A further eviction counts as a failure, so that a job whose pods are always deleted ends eventually.
 """
 _DETAIL_IN_MOVES = 1000  # characters
-_MAX_RESTARTS_IN_MOVES = 100  # the newest
+_MAX_RESTARTS_IN_MOVES = 100  # only the newest are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Job:
     """The image, with its digest if known, or the command of the last attempt's master. Empty: unknown."""
     due_at: datetime | None = None
     """The time at which the job leaves its state unless another event comes first: a deadline, or the end of
-    a back-off."""
+    a backoff."""
     history: tuple[Move, ...] = ()
     """The moves since the submission; of the restarts of ranks, only the newest 100."""
     tags: tuple[str, ...] = ()
@@ -378,7 +378,7 @@ class Job:
 
     @property
     def _early_failures(self) -> int:
-        """The number of attempts that failed before they began (_OF_NO_ATTEMPT)."""
+        """The number of attempts that failed before they began to run (_OF_NO_ATTEMPT)."""
         return sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None
@@ -429,7 +429,7 @@ class Job:
         return replace(self, due_at=latest)
 
     def queued_again(self, at: datetime) -> "Job":
-        """Return the job in state QUEUED, after its back-off, a preemption or an eviction."""
+        """Return the job in state QUEUED, after its backoff, a preemption or an eviction."""
         fresh = replace(self, allocation=None)
         return fresh._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 

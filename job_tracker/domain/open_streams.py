@@ -68,7 +68,7 @@ class OpenStreams:
         try:
             async with aclosing(items):
                 while True:
-                    # Keep no reference to the item while its reader is slow: it may be large.
+                    # Keep no reference to the item while its reader is slow: the item may be large.
                     yield await stream.next(items)
         except StopAsyncIteration:
             return

@@ -9,7 +9,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 
 MAX_ATTEMPTS = 100
 MAX_DURATION = timedelta(days=3650)
-"""The longest back-off or deadline. The sum of a present date and this duration is still a valid date."""
+"""The longest backoff or deadline. The sum of a present date and this duration is still a valid date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

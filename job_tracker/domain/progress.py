@@ -31,7 +31,7 @@ class Saved:
 
     step: int
     at: datetime
-    """The time when the checkpoint was reported or printed. At this time, it was complete."""
+    """The time when the checkpoint was reported or printed. At this time, the checkpoint was complete."""
 
 
 MOST_SAVES: Final = 32
@@ -76,7 +76,7 @@ def _every(count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training by its reports so far. Metrics map names to numbers, NaN included."""
+    """The progress of training, as reported so far. Metrics map names to numbers, NaN included."""
 
     __pydantic_config__: ClassVar = _NAN_AS_TEXT
 
@@ -89,7 +89,7 @@ class Progress:
     speed: float = 0.0
     """Steps per second, smoothed; 0 while unknown."""
     measured_at: datetime | None = None
-    """The time when the speed was last measured, or when its first measurement began."""
+    """The time when the speed was last measured, or when its measurement began or began again."""
     measured_step: int = 0
     """The step at the time `measured_at`."""
     ranks: tuple[RankPace, ...] = ()

@@ -14,7 +14,7 @@ class JobState(StrEnum):
     has ended stays in its state.
 
     If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is
-    gone. After the back-off the job is QUEUED again, at its old position. A preempted, resized or evicted job
+    gone. After the backoff, the job is QUEUED again, at its old position. A preempted, resized or evicted job
     is also QUEUED again, once its group is gone.
     """
 

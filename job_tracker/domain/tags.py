@@ -9,7 +9,7 @@ from job_tracker.domain.errors import InvalidField
 
 MAX_TAGS = 16
 HELD = "held"
-"""The tag of jobs that are not stopped even if they make no progress, for example under a debugger."""
+"""The tag of jobs that are not stopped for lack of progress, for example while they are debugged."""
 MAX_NOTE = 1000
 """The largest number of characters of a note."""
 

@@ -141,7 +141,7 @@ class Place:
                 descriptor = place.open_folder()
             except (FileNotFoundError, Suspicious):
                 if inside:
-                    continue  # it was replaced after it was listed
+                    continue  # the folder was removed or replaced after it was listed
                 raise
             for name, status in _entries(descriptor, left):
                 left -= 1

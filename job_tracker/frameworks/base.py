@@ -113,7 +113,7 @@ class StartedAsIs:
 
 
 def group_variables(layout: GroupLayout, rank: int) -> dict[str, str]:
-    """Return the usual environment variables of an instance, if each instance is one training process."""
+    """Return the usual variables of an instance, for groups with one training process in each instance."""
     return {
         "WORLD_SIZE": str(layout.size),
         "RANK": str(rank),

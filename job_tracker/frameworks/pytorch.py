@@ -12,9 +12,9 @@ class PyTorch:
     """Process groups that meet at the master.
 
     WORLD_SIZE and RANK, which `torch.distributed.init_process_group` reads, count processes (pytorch.org,
-    "Environment variable initialization"). The variables PET_* are the defaults of torchrun's arguments,
-    whose nodes are our instances. In an elastic group, or with several processes in an instance, torchrun
-    starts the processes and sets WORLD_SIZE and RANK for each.
+    "Environment variable initialization"). The variables PET_* are the defaults of torchrun's arguments. A
+    node of torchrun is one of our instances. In an elastic group, or with several processes in an instance,
+    torchrun starts the processes and sets WORLD_SIZE and RANK for each.
     """
 
     traits = Traits(starts_processes=True, is_elastic=True)
@@ -35,8 +35,8 @@ class PyTorch:
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command, with torchrun before it if torchrun has to start the processes.
 
-        torchrun has to start them if the group is elastic, or if an instance has several processes. It is not
-        added if the command is torchrun already. torchrun reads PET_*.
+        torchrun has to start them if the group is elastic, or if an instance has several processes. If the
+        command is torchrun already, it stays as it is. torchrun reads its arguments from PET_*.
         """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)

@@ -12,7 +12,7 @@ _PS, _EVALUATOR = "ps", "evaluator"
 class TensorFlow(StartedAsIs):
     """Clusters in which every task has the addresses of all tasks (tensorflow.org, "Distributed training").
 
-    Without parameter servers, all tasks are workers, the first one is the chief, and
+    Without parameter servers, all trainers are workers, the first one is the chief, and
     MultiWorkerMirroredStrategy applies. With parameter servers, rank 0 is the chief, which coordinates the
     other tasks and decides when the job ends (ParameterServerStrategy). An evaluator gets the addresses of
     the cluster, but is not part of it.

@@ -127,7 +127,7 @@ class LogArchive:
     async def _index(self, group: GroupRef, rank: int) -> Index | None:
         """Return the index of a log; None if it has no index or a damaged one.
 
-        A log of a single block, or of an earlier version, has no index.
+        Logs of a single block, and logs that an earlier version of the service wrote, have no index.
         """
         path = self._path(group, rank)
 

@@ -19,8 +19,8 @@ async def merged(
 
     One piece of each log is held in memory. A record waits until the next record of every other log is known.
     With a `window`, a record waits only until it is `window` seconds old and the logs whose next record is
-    not known have been silent for `window` seconds. If one of them then yields an earlier record, this record
-    is out of order. Errors of the logs are passed on.
+    not known have been silent for `window` seconds. If one of these logs then yields an earlier record,
+    that record is out of order. Errors of the logs are passed on.
     """
     heads = _Heads(logs, window)
     try:
@@ -130,9 +130,9 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Return how many of the first records are not later than `until`: at least one, and all if it is None.
+    """Return how many of the first records are not later than `until` (None: all); at least one.
 
-    The parts of one line stay together, so later parts of a line count, too.
+    The parts of one line stay together: if a part of a line counts, the later parts count, too.
     """
     if until is None:
         return len(records)

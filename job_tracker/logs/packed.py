@@ -67,7 +67,10 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the last of the leading blocks for which `begins_early` is true, or else the first block."""
+        """Return the last block before the first one for which `begins_early` is false.
+
+        The first block is returned even if `begins_early` is false for it.
+        """
         found = self.blocks[0]
         for block in self.blocks[1:]:
             if not begins_early(block):

@@ -36,7 +36,7 @@ class LogRequest:
     """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
-    """Read only the last `tail_lines` lines of each rank's log, and new lines; None: read all lines."""
+    """Read only the last `tail_lines` lines of each rank's log, with `follow` also new ones. None: all."""
     since: datetime | None = None
     position: str = ""
     """The position of an earlier piece, after which reading continues."""
@@ -128,7 +128,7 @@ class LogReader:
             }
             async with aclosing(_together(logs, follow=wanted.follow)) as pieces:
                 async for rank, records in pieces:
-                    if is_time(time := last_time(records)):  # invalid if training code wrote to the file
+                    if is_time(time := last_time(records)):  # false if training code wrote to the file
                         position = position.moved(rank, time)
                     yield LogPiece(records, rank, position)
             if wanted.attempt or not wanted.follow:

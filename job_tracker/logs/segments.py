@@ -52,9 +52,9 @@ async def read(
     """Yield the records later than `after`; with `tail_lines`, only those in the last `tail_lines` lines.
 
     While `is_growing` returns true, wait for new records, and yield them, too. `ended`, if given, is an event
-    that is set when the log stops growing; it ends a pause between two reads at once. For a gap in the log, a
+    that is set when the log stops growing: it cuts the pause between two reads short. For a gap in the log, a
     record with the number of missing bytes is yielded. Raises LogsNotFound if there is no log, or if it was
-    removed while it was read. Files are read and `is_growing` is called in threads.
+    removed while it was read. In threads, files are read and `is_growing` is called.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -286,7 +286,7 @@ def _whole_records(file: BinaryIO) -> bytes:
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """Return the first position that is later than `after` and within the last `tail_lines` lines."""
+    """Return the place of the first record later than `after` that is in the last `tail_lines` lines."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 

@@ -151,7 +151,7 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Copy the log that `read` yields to the spool, unless the log in the spool is at least as long.
+        """Copy to the spool the log that `read` yields, unless the log in the spool is at least as long.
 
         Return whether the engine yielded the whole log: False if an error of the engine ended it early. An
         error of this machine's disk is only logged. Records that were read before an error or a cancellation
@@ -213,7 +213,7 @@ class FolderSpool:
     async def _write_to(
         self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write a log. It replaces an existing log only if it is longer. Raises OSError.
+        """Write a log, which replaces an existing log only if the new one is longer. Raises OSError.
 
         Return the error that ended the log early, or None.
         """

@@ -120,7 +120,7 @@ class ReportBuffer:
             await self.live_job(attempt)
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
-        """Return the time of the attempt's latest report in the store, from any replica; None without one.
+        """Return the time of the attempt's latest report in the store, from any replica; None: no report.
 
         Raises AttemptOver.
         """

@@ -32,7 +32,7 @@ _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """The largest number of logs that are followed at the same time.
 
-On a cluster, each log takes one of the connections for logs.
+On Kubernetes, each of these logs takes one of the connections that all reading of logs shares.
 """
 _TURN_SECONDS = 5.0
 _LONGEST_PAUSE = 300.0  # seconds between two turns of a silent log, while other logs wait

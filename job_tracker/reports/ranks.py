@@ -344,7 +344,7 @@ class RankBoard:
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
-        """Note the report of a process, and return its orders. Lost or unknown processes are ignored."""
+        """Note the report of a process, and return the answer. Lost or unknown processes are ignored."""
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)

@@ -20,7 +20,7 @@ class ReportEnvironment:
     address: str | None = None
     """HOST:PORT at which training processes reach this service."""
     ca: Callable[[], str] | None = None
-    """A function that returns the authorities with which ranks check the service's certificate, as PEM.
+    """Returns the certificate authorities with which ranks check the service's certificate, as PEM.
 
     The text `system` stands for the authorities that gRPC trusts by default. None: connections are not
     encrypted, and there is no REPORT_CA.

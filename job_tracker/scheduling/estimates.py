@@ -39,8 +39,8 @@ def estimates(
 ) -> dict[int, Estimate]:
     """Return the expected starts by job, for the waiting jobs `job_ids`; None: for all waiting jobs.
 
-    Empty if no flavor limits the number of instances. No estimate is later than the start that `promises`
-    has for the job. The cost hardly grows with the number of jobs in `job_ids`.
+    The result is empty if no flavor limits the number of instances. No estimate is later than the start that
+    `promises` has for the job. The cost hardly grows with the number of jobs in `job_ids`.
     """
     if job_ids is None:
         waiting = snapshot.waiting

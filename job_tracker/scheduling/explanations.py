@@ -29,7 +29,7 @@ class Situation:
     rule: WaitRule = WaitRule()  # noqa: RUF009  # it never changes
 
     def reasons(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons why a waiting gang waits, the binding reason first."""
+        """Return the reasons why a waiting gang waits, the decisive reason first."""
         if gang.job_id in self._admitted:
             return (Reason.PENDING,)
         reserve = self._reserved.get(gang.job_id)
@@ -55,7 +55,7 @@ class Situation:
         """The expected starts by job.
 
         Jobs that cannot start with the present capacity, queues and room for launches are left out.
-        Empty if the cluster's own queue decides when jobs start.
+        If the cluster's own queue decides when jobs start, all jobs are left out.
         """
         if self.plan.is_delegated:
             return {}
@@ -83,7 +83,7 @@ class Situation:
 
     @cached_property
     def _first_reasons(self) -> dict[str, Reason]:
-        """For each queue, the binding reason of its first waiting job with a reservation."""
+        """For each queue, the decisive reason of its first waiting job with a reservation."""
         found: dict[str, Reason] = {}
         for reserve in self.plan.reserved:
             gang = self.snapshot.waiting.get(reserve.job_id)
@@ -108,7 +108,7 @@ class Explanation:
     """The known facts about a waiting job."""
 
     reasons: tuple[Reason, ...]
-    """The reasons, the binding one first."""
+    """The reasons, the decisive one first."""
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None

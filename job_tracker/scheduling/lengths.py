@@ -8,8 +8,7 @@ from job_tracker.scheduling.model import Expected, Running
 def planned_length(expected: Expected | None) -> float:
     """Return the seconds for which a gang is planned to hold its resources. Infinite: unknown.
 
-    The planned length is the high estimate, so that most promises are kept: a job that ends earlier than
-    planned seldom delays others.
+    The planned length is the high estimate. Most gangs end earlier, so most promises are kept.
     """
     if expected is None:
         return math.inf
@@ -30,8 +29,9 @@ def planned_end(run: Running, now: float) -> float:
 def remaining(run: Running, now: float) -> float:
     """Return the seconds for which a gang is expected to continue.
 
-    If the gang has run longer than the expected median, the high estimate counts instead. If it has run
-    longer than this, too, or if the run time is unknown, return the time that it has run so far.
+    The gang is expected to end at the median of its run time. If it has run longer, the high estimate counts
+    instead. If it has run longer than this, too, or if the run time is unknown, it is expected to run as long
+    again as it has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

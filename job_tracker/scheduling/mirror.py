@@ -68,7 +68,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """An answer for statuses: the binding reason why a job waits, and when the job may start."""
+    """An answer for statuses: the decisive reason why a job waits, and when the job may start."""
 
     reason: Reason
     estimate: Estimate | None
@@ -290,7 +290,7 @@ class Mirror:
 
 
 def _as_noted(plan: Plan, snapshot: Snapshot, notes: Notes) -> Plan:
-    """Return the plan with the leader's reservations in place of its own decisions about the same jobs."""
+    """Return the plan with the leader's reservations in place of the plan's decisions about the same jobs."""
     waiting = {
         job_id: each for job_id, each in notes.reserved.items() if snapshot.waiting.get(job_id) is not None
     }

@@ -203,7 +203,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """The facts about stopping a running job: its loss by a stop now, and the present stop, if any."""
+    """The facts about stopping a running job: how much a stop would cost, and the present stop, if any."""
 
     attempt: int
     saved_at: float
@@ -407,7 +407,7 @@ class Reserve:
     job_id: int
     promise: Promise
     reasons: tuple[Reason, ...]
-    """The reasons, the binding one first."""
+    """The reasons, the decisive one first. The others may hold the job back once that one is gone."""
     moved_because: str = ""
     """A sentence that says why the promised start is later than before. Empty: it is not later."""
 

@@ -98,7 +98,7 @@ class NoteKeeper:
         board.preemption.note(_claims_in(texts))
 
     async def keep_claim(self, job_id: int, claim: Claim) -> None:
-        """Write the claim of the waiting job for which the job `job_id` was stopped, if it is not written."""
+        """Write the claim of the waiting job for which the job `job_id` was stopped, if not yet written."""
         place, text = (CLAIMS, str(job_id)), _text_of_claim(claim)
         async with self._writing:
             if self._kept.get(place) != text:

@@ -201,7 +201,7 @@ class Pass:
                     if later is not None and goes_on is not None:
                         self._reserve(gang, name, later, reason, goes_on.trainers)
                         return
-                    # The gang starts once the gangs that are being stopped for it are gone.
+                    # If gangs are being stopped for this gang, it starts only once they are gone.
                     if self._snapshot.is_open and gone_at is None:
                         self._admit(gang, name, slot, goes_on)
                         return

@@ -22,9 +22,9 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     only if it delays none of their reservations. If a job has to wait for a job of unknown length, no start
     can be promised to it. In this case, at most `options.overtake_limit` jobs start before it.
 
-    Running jobs are stopped for waiting jobs by the preemption rules of the queues. Elastic jobs are also
-    stopped to continue in another size. If the cluster's own queue decides when jobs start, the planner only
-    chooses the jobs to launch.
+    The preemption rules of the queues say which running jobs are stopped for waiting jobs. Elastic jobs are
+    also stopped to continue in another size. If the cluster's own queue decides when jobs start, the planner
+    only chooses the jobs to launch.
     """
     if options is not None and options.delegated is not None:
         return launches(snapshot, options.delegated)

@@ -28,10 +28,10 @@ _MOST_JOBS: Final = 8
 _MOST_QUEUES: Final = 8
 """The largest number of queues whose waiting jobs are considered in one pass."""
 PATIENCE: Final = 3.0
-"""The largest ratio of the loss of the victims to the wait of the job with the higher priority.
+"""The largest allowed ratio of the victims' loss to the wait of the job with the higher priority.
 
-If the ratio is larger, that job waits. Loss and wait are counted in instance-seconds. benchmarks.preemption
-measures this rule.
+If the ratio would be larger, no job is stopped, and that job waits. Loss and wait are counted in
+instance-seconds. benchmarks.preemption measures this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """Returns the sort key of a victim. Victims are tried in the order of their keys."""

@@ -94,7 +94,10 @@ class PreemptionView:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that no longer waits or runs. The job for which it was stopped keeps its claim."""
+        """Forget a job that no longer waits or runs.
+
+        If it was stopped for a waiting job, that job keeps its claim.
+        """
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:

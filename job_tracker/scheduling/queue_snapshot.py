@@ -49,7 +49,7 @@ class SeenJob:
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
-    """The facts about the loss if the job is stopped. None: the job waits."""
+    """The facts about stopping the job. None: the job waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

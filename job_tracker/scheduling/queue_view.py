@@ -94,7 +94,7 @@ class QueuePage:
     after: Place | None
     """The value of `after` for the next page. None: this page is the last."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by these queues; empty unless the caller asked for it."""
+    """The recent use by the first of these queues; empty unless the caller asked for it."""
     of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     """The recent use by projects; empty unless the caller asked for it."""
 
@@ -152,7 +152,7 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
-    """Return the gangs that wait in the cluster's own queue, by their queues of this service.
+    """Return the gangs that wait in the cluster's own queue, by their queue in this service.
 
     The gangs of each queue are in the order of that queue.
     """

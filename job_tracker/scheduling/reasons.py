@@ -36,7 +36,7 @@ class _Waiting(Protocol):
 
 
 def binding_reasons(plan: Plan, waiting: _Waiting) -> dict[int, Reason]:
-    """Return the binding reason of each job that has a reservation and still waits."""
+    """Return the decisive reason, the first one, of each job that has a reservation and still waits."""
     return {each.job_id: each.reasons[0] for each in plan.reserved if waiting.get(each.job_id) is not None}
 
 

@@ -95,7 +95,7 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for one waiting job: the first one for which this pays and
+        """Return the gangs that become smaller for one waiting job: the first job for which this pays and
         delays no promise.
         """
         seen: set[str] = set()

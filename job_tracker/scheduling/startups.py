@@ -10,10 +10,10 @@ from job_tracker.scheduling.experience import kind_of
 class Startups:
     """The startup times of jobs.
 
-    They come from a job's own attempts, or if there are none, from other jobs of its algorithm.
+    They come from a job's own attempts, or if none is known, from other jobs of its algorithm.
 
-    The startup ends with the first step that an attempt reports. If a program reports no steps, the startup
-    ends when the master runs. A new leader learns the times again from running attempts.
+    The startup ends with the first step that an attempt reports. If no such step is known, the startup ends
+    when the master of the job's attempt runs. A new leader learns the times again from running attempts.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from job_tracker.scheduling.model import (
 from job_tracker.scheduling.recipes import QueueRecipe
 
 MOST_OF_FOLLOWED: Final = 10_000
-"""The largest number of instances of a job on a flavor that follows its machines."""
+"""The largest number of instances of a job on a flavor whose capacity follows the machines."""
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high": 100}
 
 
@@ -106,8 +106,8 @@ class Tree:
         """Return the queues for the planner, with additional queues for undeclared names.
 
         An additional queue is at the top, with weight 1 and without limits. A job may name an undeclared
-        queue if a file was changed while the service was not running, or if the queue was removed during the
-        job's submission.
+        queue if a file with queues was changed while the service was not running, or if the queue was removed
+        during the job's submission.
         """
         return covering(self.queues, names)
 
@@ -168,9 +168,9 @@ def tree_of(
 ) -> Tree:
     """Return the tree of these queues.
 
-    Raises a ValueError that begins with the queue and its field, such as "research.parent: …". The queues in
-    `also` were accepted earlier, so they are never refused. If they no longer fit the settings, `problems`
-    names them.
+    Raises ValueError. Its message begins with the queue and the field, such as "research.parent: …". The
+    queues in `also` were accepted earlier, so they are never refused. Those that no longer fit the settings
+    are in the tree's `problems`.
     """
     problems: dict[str, str] = {}
     kept = dict(recipes)
@@ -252,7 +252,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
 
 
 def _guaranteed(recipes: Mapping[str, QueueRecipe], flavor: str) -> dict[str, None]:
-    """Return the resources of a flavor that are guaranteed to queues."""
+    """Return the resources of a flavor that are guaranteed to queues, each with None: nothing bounds it."""
     quotas = (recipe.quotas.get(flavor) for recipe in recipes.values())
     return {resource: None for quota in quotas if quota for resource in quota.nominal}
 
@@ -384,7 +384,7 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
     """Return the only project that may use a queue; empty if several or all projects may.
 
-    If the queue itself names no projects, the projects of its nearest parent that names some count.
+    A queue that names no projects inherits the projects of its parent.
     """
     while recipe := recipes.get(name):
         if recipe.projects:

@@ -233,7 +233,7 @@ def use_of_queues(board: Board) -> Use:
 
 
 def use_of_projects(board: Board) -> Use:
-    """Return the use of each project. Its guarantee is that of the queues which only this project may use."""
+    """Return the use of each project. Its guarantee is that of the queues that only this project may use."""
     snapshot = board.snapshot(is_open=True)
     amounts: dict[str, dict[str, int]] = {}
     waiting = Counter(board.projects.values())

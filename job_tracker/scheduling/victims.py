@@ -40,7 +40,7 @@ class Victim:
 class Search:
     """The search for the victims of one gang.
 
-    The victims are enough if the gang fits on one of its flavors once they are stopped.
+    The victims are enough if the gang fits on one of its flavors once they are stopped or made smaller.
     """
 
     def __init__(

@@ -18,9 +18,9 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""The time for the search for a remedy, since other callers wait for their answers.
+"""The time limit of the search for a remedy: other callers wait for their answers during the search.
 
-After it, only the remedy with the largest change is still tried.
+After this time, only the remedy with the largest change is still tried.
 """
 
 
@@ -30,7 +30,7 @@ class Source(StrEnum):
     GIVEN = "given"
     """The job's caller has stated the time."""
     LEARNED = "learned"
-    """The time was learned from earlier attempts of the same algorithm, if possible of similar jobs."""
+    """The time was learned from earlier attempts of the same algorithm, if possible from similar jobs."""
     DEADLINE = "deadline"
     """The time is the job's deadline for running: no attempt runs longer."""
     UNKNOWN = "unknown"
@@ -59,7 +59,7 @@ class Explanation:
     position: int = 0
     """The number of waiting jobs of the same queue that were submitted before this one."""
     reasons: tuple[Reason, ...] = ()
-    """The reasons, the binding one first."""
+    """The reasons, the decisive one first."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
     promise: Promise | None = None
@@ -153,7 +153,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the number of instances that a running job has now, or in its next size if that is larger."""
+    """Return the number of instances of a running job: now or in its next size, whichever is larger."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

@@ -34,7 +34,7 @@ _PRIOR: Final = tuple(0.1 * step for step in range(1, 11)) * 3
 _HIGH: Final = 0.9
 _STEP: Final = 0.002
 _SHARES: Final = (0.8, 0.99)
-"""The bounds of the quantile of the factors that is used as P90."""
+"""The lowest and the highest quantile of the factors that may be used as P90."""
 _MOST_TEXT: Final = 1 << 18
 
 
@@ -61,7 +61,7 @@ class WaitRule:
     def wait(self, seconds_ahead: float, promised: float | None = None) -> Wait:
         """Return the expected wait of a job that has `seconds_ahead` seconds of work ahead of it.
 
-        The wait is at most `promised` seconds.
+        If the job was promised a start in `promised` seconds, the wait is at most this long.
         """
         seconds = max(LEAST, seconds_ahead)
         median, high = seconds * self.median, seconds * self.high

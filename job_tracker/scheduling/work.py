@@ -92,7 +92,7 @@ class WaitingWork:
     ) -> dict[int, float]:
         """Return, by job, the seconds of work ahead of these gangs.
 
-        For each priority, these gangs must be the last waiting gangs of this priority.
+        Among the waiting gangs of each priority, these gangs must be the last ones.
         """
         capacity = _capacity(flavors)
         if not capacity:

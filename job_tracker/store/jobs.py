@@ -15,7 +15,7 @@ from job_tracker.domain.remains import Remains
 from job_tracker.store.lease import Term
 
 Changes = Subscription[int, JobState]
-"""The ids of changed jobs, with their states."""
+"""A subscription that yields the ids of changed jobs, with their states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Forget the remains of these deleted jobs, which the caller has removed."""
+        """Forget the remains of these deleted jobs. Call this once their groups and logs are removed."""
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

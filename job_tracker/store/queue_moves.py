@@ -30,7 +30,7 @@ class QueueMoves:
         changes move the queue only if they return to it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """Put the queued job into `changes` whenever a job before it leaves the queue or returns to it.
+        """Put the queued job into `changes` whenever an earlier job leaves the queue or returns to it.
 
         `changes` is the watcher's own subscription, and `leave` ends the watch. The first call with these
         `changes` puts the job at once, since the queue may have moved already.

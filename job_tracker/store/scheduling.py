@@ -25,8 +25,8 @@ class SchedulingStore(Protocol):
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write and remove these notes. Up to 1,000 notes are changed in one atomic step.
+        """Write and remove these notes. Notes that are not in `changed` stay.
 
-        Notes that are not in `changed` stay.
+        Up to 1,000 notes are changed in one atomic step. More notes may take several steps.
         """
         ...

@@ -35,7 +35,7 @@ class Cleaner:
         keep_finished: timedelta,
         keep_events: timedelta,
     ) -> None:
-        """`keep_finished` bounds the age of ended jobs, and `keep_events` the age of audit events."""
+        """Ended jobs are kept for the time `keep_finished`, and audit events for the time `keep_events`."""
         self._store = store
         self._backend = backend
         self._logs = logs

@@ -38,7 +38,8 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
     """Return the processes that are behind; if none is, those in another operation than the majority.
 
-    For each of these processes, the result has the operation in which the others wait.
+    For each of these processes, the result has the operation in which the others wait. It is empty if no
+    process is behind and there is no majority.
     """
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}

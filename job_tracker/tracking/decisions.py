@@ -76,7 +76,7 @@ def next_step(
                 return Rest(at_most=wait)
             return Save(current.failed(failure, now))
         if current != job:
-            return Save(current)  # otherwise a service crash during the stop would lose the outcomes
+            return Save(current)  # otherwise, a service crash during the stop would lose how ranks ended
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)
@@ -135,8 +135,8 @@ def next_step(
 def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
     """Return the observation in which the ranks that the job's group may lose do not count as failed.
 
-    An elastic group may lose instances once its training is complete, as long as `min_instances` have not
-    failed. For `is_over`, see Observation.without_lost.
+    An elastic group may lose instances once its training is complete, as long as at least `min_instances`
+    instances have not failed. For `is_over`, see Observation.without_lost.
     """
     group = job.spec.group
     if group.elastic is not None:
@@ -145,7 +145,7 @@ def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
 
 
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
-    """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
+    """Return the next version of a preempted or evicted job if its attempt has ended by itself, or None.
 
     The success of the master counts. So does its exit with code 0 after a stop, if all steps are done. The
     failure of a rank counts only if it came before the notice, or at an unknown time. A later failure may be

@@ -41,7 +41,7 @@ class Replica:
     """The time at which the replica wrote its last note."""
     is_leading: bool = False
     store_seconds: float = 0.0
-    """The seconds that the store took to write the replica's note before this one. 0: unknown."""
+    """The seconds that the store took to write the replica's previous note. 0: unknown."""
 
     def is_missing(self, now: float) -> bool:
         """Return whether the replica has written no note for too long.

@@ -99,7 +99,7 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # The back-off ends at once, since waiting would not help.
+            # The backoff ends at once, since waiting would not help.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 

@@ -11,12 +11,12 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""The time that a step may always take, as a multiple of the median longest step.
+"""The time that a step may always take, as a multiple of the usual longest step.
 
-This is the median, over the processes, of the longest recent step of each process.
+The usual longest step is the median, over the processes, of the longest recent step of each process.
 """
 PATIENCE_SECONDS = 540.0
-"""The time for which an attempt without a deadline may always stand still if it is not proven to be stuck.
+"""The least time for which an attempt without a deadline may stand still, unless it is proven to be stuck.
 
 By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The
 value is a minute less. So the process for which they wait is named before a waiting process fails and seems

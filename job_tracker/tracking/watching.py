@@ -37,7 +37,7 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes of an attempt, so a large group is written less often
+_SHOWN_A_SECOND = 20  # processes of an attempt, on average: a large group is written less often
 
 
 class ProgressWatch:
@@ -168,7 +168,7 @@ class ProgressWatch:
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
-            self._go_on(attempt)  # earlier answers, from the time of the patience, do not count
+            self._go_on(attempt)  # answers to requests from before the patience ended do not count
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}

@@ -80,9 +80,9 @@ class Programs:
         """`refusal` is the reason why the service runs no uploaded programs.
 
         Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. While uploads wait, FairTurns.wanted names the callers that have to give up a turn.
-        The oldest upload of such a caller ends once it has lasted `share_seconds`. `note` gets an event for
-        each denial.
+        `most_seconds`. While uploads wait for a turn, FairTurns.wanted names the callers that have to give
+        up a turn. The oldest upload of such a caller ends once it has lasted `share_seconds`. `note` gets an
+        event for each denial.
         """
         self._store = store
         self._refusal = refusal
@@ -146,7 +146,7 @@ class Programs:
                 return await asyncio.to_thread(upload.finish)
             finally:
                 await writing.cancel()
-                # A cancelled call does not wait for its thread, which may still write.
+                # If this call was cancelled, its thread may still write. `close` waits for it.
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:

@@ -137,7 +137,7 @@ def play(
     await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
     if URGENT in jobs:
-        # Otherwise the elastic job could start beside a job that was in its back-off, and grow later.
+        # Otherwise the elastic job could start beside a job that was in its backoff, and grow later.
         wait(service, ids[jobs.index(RETRIED)])
         ids.append(submit(service, GIVING_WAY))
         giving_way = ids[-1]

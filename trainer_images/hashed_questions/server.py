@@ -1,4 +1,4 @@
-"""The server: it answers workers at any time, and applies a step's gradients once all of them have come.
+"""The server: it answers requests of the workers, and applies a step's gradients once all have come.
 
 Bounded delay (Li et al., OSDI 2014): a pull for step t waits until steps 0 to t - `max_delay` - 1 have been
 applied. With a `max_delay` of 0, all workers wait for each other.

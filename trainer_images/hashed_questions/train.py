@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that users can set. Each is the environment variable of its name in upper case."""
+    """The parameters. Each is set by the environment variable with its name in upper case."""
 
     epochs: int
     batch_size: int
@@ -249,7 +249,10 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
 
 
 def _begun(peers: dist.ProcessGroup, steps: int = 0) -> int:
-    """Return the number of steps of earlier attempts. The server passes it as `steps` and sends it to all."""
+    """Return the number of steps that earlier attempts have taken.
+
+    Only the server knows this number, and passes it as `steps`. This call sends it to the workers.
+    """
     done = torch.tensor([steps])
     dist.broadcast(done, SERVER, peers)
     return int(done.item())

@@ -38,7 +38,7 @@ _EVALUATED = 512
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that users can set. Each is the environment variable of its name in upper case."""
+    """The parameters. Each is set by the environment variable with its name in upper case."""
 
     epochs: int
     batch_size: int
@@ -52,9 +52,15 @@ class Parameters:
     """The length of the vectors, one for each image, that the loss compares."""
     temperature: float
     queue: int
-    """The number of keys (vectors of earlier images) that are negatives. 0: the step's other images are."""
+    """The number of keys (vectors of earlier images) that serve as negatives.
+
+    0: the other images of the step serve as negatives.
+    """
     key_momentum: float
-    """With a queue: the weight of the key encoder's old parameters in the average with the encoder's."""
+    """Used only with a queue. After each step, the key encoder becomes a mean of itself and the encoder.
+
+    This is the weight of the key encoder in the mean.
+    """
     padding: int
     """The largest number of pixels by which an image is shifted."""
     flip: bool

@@ -33,7 +33,7 @@ _EVALUATED = 512
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that users can set. Each is the environment variable of its name in upper case."""
+    """The parameters. Each is set by the environment variable with its name in upper case."""
 
     epochs: int
     batch_size: int

@@ -56,7 +56,7 @@ class Classifier:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the classifier from `folder`. Raises ArtifactError if the folder has none."""
+        """Read the classifier from `folder`. Raises ArtifactError if it is missing or damaged."""
         try:
             weights = torch.load(folder / WEIGHTS_FILE, weights_only=True, map_location="cpu")
             vocabulary = Vocabulary(json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8")))

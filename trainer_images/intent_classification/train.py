@@ -34,7 +34,7 @@ MAX_GRADIENT_NORM = 0.5
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters that users can set. Each is the environment variable of its name in upper case.
+    """The parameters. Each is set by the environment variable with its name in upper case.
 
     LR does not depend on the number of processes. The gradient of the group's batch is clipped to a norm of
     MAX_GRADIENT_NORM, so a step with a large batch does not change the weights more. A large group takes

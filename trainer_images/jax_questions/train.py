@@ -18,7 +18,7 @@ LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
 
 
 def train() -> None:
-    """Train in this process. Every process runs this, and rank 0 prints, and publishes the model."""
+    """Train in this process. Every process runs this; only rank 0 prints and publishes the model."""
     size, rank = int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"])
     address, patience = os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ.get("GROUP_TIMEOUT", "600"))
     jax.distributed.initialize(address, size, rank, initialization_timeout=patience)

@@ -44,8 +44,8 @@ class Learner:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss.
 
         The shares of all processes add up to the mean loss. `step` is the number of the step, from 1, which
-        determines the masks of dropout. If the layout is asynchronous, some steps are taken only by later
-        calls and by `flush`.
+        determines the masks of dropout. If the layout is asynchronous, this step may be taken only by a later
+        call or by `flush`.
         """
         share = self._own(batch)
         position = Position(step, self._mesh.rank(DATA) * len(share.tokens))
@@ -66,7 +66,7 @@ class Learner:
             self.local_weights.changed()
 
     def flush(self) -> None:
-        """Average local weights. In an asynchronous layout, first take the steps of all batches in flight.
+        """In an asynchronous layout, take the steps of all batches in flight. Average local weights, if any.
 
         Every process must call this after the same batch.
         """

@@ -1,7 +1,7 @@
 """Checks the parameters in the environment: `python -m language_model.check`.
 
 The service runs this at admission (`check` of an algorithm), where PyTorch may be missing. The exit code is
-0, or 65 (EX_DATAERR of sysexits.h) with the reason on stderr.
+0 if the parameters are valid. Otherwise, it is 65 (EX_DATAERR of sysexits.h), and the reason is on stderr.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The named choices of the parameters of the language model."""
+"""The possible values of those parameters of the language model whose values are names."""
 
 from enum import StrEnum
 
@@ -73,7 +73,7 @@ class Attention(StrEnum):
     """The way in which the core of attention is computed."""
 
     FUSED = "fused"
-    """In one kernel, which keeps no scores; as `explicit` if another parameter needs separate operations."""
+    """In one kernel, which keeps no scores. As `explicit` if another parameter needs separate operations."""
     EXPLICIT = "explicit"
     """Scores, softmax, dropout and the sum of values one by one, as in Korthikanti et al., 2022."""
 

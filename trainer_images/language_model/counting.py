@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 COUNTED_STEP = 4
 """The first step of an attempt that may be measured (see `counted_step`).
 
-Earlier steps also allocate objects that stay in memory. In a shorter attempt, the last step is measured.
+Earlier steps also allocate objects that stay in memory. If an attempt has fewer, its last step is measured.
 """
 
 

@@ -17,7 +17,7 @@ TRAIN_FILE, VALIDATION_FILE = "train.txt", "validation.txt"
 
 
 class Batch(NamedTuple):
-    """Some examples: tokens of shape (examples, context), and the next token for each."""
+    """Some examples: tokens of shape (examples, context), and, as targets, the token after each of them."""
 
     tokens: Tensor
     targets: Tensor

@@ -10,7 +10,7 @@ activations get the same mask. Tensor ranks with different heads or parts of the
 ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
 
 The state of the random numbers is the step and the first example of the micro-batch. A recomputation needs
-the state of its forward pass, because a pipeline has started other micro-batches meanwhile.
+the state of its forward pass, because a pipeline may have started other micro-batches meanwhile.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ BITS = 24
 """The number of random bits for each element. Read as a fraction, they are compared with the rate: elements
 with a smaller fraction are dropped."""
 _PIECE = 2**16
-"""The number of elements that are computed together. During this, each element needs 24 bytes."""
+"""The number of elements whose random bits are computed together. Meanwhile, each needs 24 bytes."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 

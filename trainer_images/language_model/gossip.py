@@ -1,9 +1,9 @@
 """Averages weights between pairs of ranks, without a server and without waiting for all ranks.
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
-ICML 2018. As in the paper, ranks are active (even) or passive (odd). Only active ranks ask for an average,
-and only passive ones answer, at any time. So a rank never waits for a rank that is itself waiting, or for a
-slow gradient.
+ICML 2018. As in the paper, ranks are active (even) or passive (odd). Only active ranks ask a peer for an
+average. Only passive ranks answer, and they do so at any time. So a rank never waits for a rank that is
+itself waiting, or for a slow gradient.
 """
 
 import random
@@ -90,7 +90,7 @@ class Gossip:
     def exchange(self) -> None:
         """If this rank is active, average its weights with those of one peer.
 
-        Raises GroupError if a peer is lost.
+        Raises GroupError if a peer is lost, in a passive rank, too.
         """
         for answering in self._answering:
             if answering.done():

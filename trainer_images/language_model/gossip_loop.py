@@ -100,7 +100,7 @@ class Shares:
     """The shares of a round. Iterating takes shares; each share is taken by one rank only."""
 
     def __init__(self, first_step: int, count: int, group: Group) -> None:
-        # The store through which the group met keeps one count for all ranks, so no other port is needed.
+        # PyTorch's store, through which the group met, has one count for all ranks: no other port is needed.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"language_model/gossip/{first_step}"
         self._count = count

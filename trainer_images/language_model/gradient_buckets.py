@@ -56,7 +56,7 @@ class Bucket(ABC):
         self._work = self._reduce(self._allocated())
 
     def wait(self) -> None:
-        """Wait for the sum. A bucket that this rank no longer needs may then be freed."""
+        """Wait for the sum. This may free the bucket, if this rank does not need the sum."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -115,7 +115,7 @@ class GradientBuckets:
     """Takes each gradient of a model as soon as it is computed, and sums full buckets during the backward
     pass.
 
-    A bucket is sent once it has the gradients of all micro-batches, so never before the last micro-batch.
+    A bucket is sent when it has the gradients of all micro-batches, so never before the last micro-batch.
     Buckets are sent in a fixed order, so that the collectives of different ranks match.
     """
 

@@ -25,7 +25,7 @@ class GroupScaler(torch.amp.GradScaler):
         """Start with the same scale on all ranks. Without `enabled`, the scale is always 1."""
         super().__init__(group.device.type, INITIAL_SCALE, growth_interval=GROWTH_INTERVAL, enabled=enabled)
         self._group = group
-        if enabled:  # PyTorch does this with the first loss, but only the last stage has a loss
+        if enabled:  # PyTorch waits for the first loss, but only the last stage has a loss
             self._lazy_init_scale_growth_tracker(group.device)
 
     def unscale_(self, optimizer: Optimizer) -> None:

@@ -94,7 +94,7 @@ class LayerByLayer:
         """Recompute the module, and set its gradients. Return the gradients of the inputs, on the host.
 
         Inputs that are tokens have no gradients. `after` has the gradients of the outputs, or is a function
-        that computes the loss of the outputs.
+        that computes the loss of the outputs. The inputs are removed from `inputs`, to free their memory.
         """
         weights = {name: weight.requires_grad_() for name, weight in self._given(module).items()}
         gradients: list[Tensor] = []

@@ -50,7 +50,7 @@ class Layout:
     local_steps: int = 1
     """The number of steps between two averages over all ranks, for STRATEGY=averaging and gossip."""
     slow_momentum: float = 0.0
-    """The momentum of the averages of STRATEGY=averaging, below 1."""
+    """The momentum of the averages of STRATEGY=averaging: 0 (none) or more, and below 1."""
     optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
@@ -65,7 +65,7 @@ class Layout:
     micro_batches: int = 1
     """The number of parts of a data rank's batch, for gradient accumulation or to fill a pipeline."""
     checkpointing: str = "none"
-    """The activations to recompute: none, full, selective, keep_products, or every:N for each N-th layer."""
+    """The activations to recompute: none, full, selective, keep_products, or every:N for every N-th layer."""
     attention: Attention = Attention.FUSED
     dropout: float = 0.0
     """The probability with which dropout sets a number to 0."""
@@ -94,7 +94,7 @@ class Layout:
     """The percentage of shares that must have a gradient before idle workers repeat the other shares, for
     SYNCHRONY=speculative."""
     softsync: int = 1
-    """The n of n-softsync: with N workers, an update takes N / n gradients."""
+    """The n of n-softsync: with N workers, an update takes N / n gradients, rounded down."""
     compensation: float = COMPENSATION
     """The factor λ of SYNCHRONY=delay_compensated."""
     layers: int = 4
@@ -111,10 +111,11 @@ class Layout:
     reference_batch_size: int = 0
     """The batch size for which LR was found; 0 means that LR is not scaled."""
     grow_at: tuple[int, ...] = ()
-    """The steps at which the batch grows by GROWTH."""
+    """The steps at which the batch grows by the factor GROWTH."""
     growth: int = 2
     largest_batch_size: int = 0
-    """The largest batch size; 0 means no limit. At the limit, the learning rate decays by GROWTH instead."""
+    """The largest batch size; 0 means no limit. If the batch would exceed it, the learning rate is divided by
+    GROWTH instead."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -190,7 +191,7 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """The number of ranks among which the batch is divided."""
+        """The number of data ranks, which divide the batch. With parameter servers, see `batch_shares`."""
         return self.world_size // (self.pipeline * self.tensor)
 
     @property
@@ -247,7 +248,7 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether fully_shard divides the parameters, if there are several data ranks."""
+        """Whether fully_shard divides the parameters. (With one data rank, it has nothing to divide.)"""
         return self.strategy in (Strategy.SHARD_GRAD_OP, Strategy.ZERO3)
 
     @property
@@ -257,7 +258,7 @@ class Layout:
 
     @property
     def recomputed_every(self) -> int:
-        """The number N if the backward pass recomputes each N-th layer; 0 if it recomputes no whole layer."""
+        """The number N if every N-th layer is recomputed; 0 if no whole layer is recomputed."""
         kind, _, number = self.checkpointing.partition(":")
         return 1 if kind == "full" else int(number or 0)
 

@@ -7,9 +7,9 @@ as Yu et al., ICML 2019, do with momentum. After an average, all ranks have the 
 a checkpoint has only one copy.
 
 Slow momentum: the averages have a momentum of their own. A round moves the mean of the weights from x by d.
-The momentum becomes m = β m + d, and the next round starts from x + m. Wang et al., "SlowMo: Improving
-Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020, with a slow learning rate of 1. (They
-divide d by the learning rate, which makes no difference while the rate is constant.)
+The momentum becomes m = β m + d, and the next round starts from x + m. This is the method of Wang et al.,
+"SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020, with a slow
+learning rate of 1. (They divide d by the learning rate, which makes no difference while that is constant.)
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ class LocalWeights:
         """The slow momentum m; None before the first average."""
 
     def begin_step(self) -> None:
-        """Before a step, keep the weights for the slow momentum if the step begins a round."""
+        """Keep a copy of the weights if the next step begins a round, and if there is slow momentum."""
         if self._slow_momentum and not self._differ:
             self._start = parameters_to_vector(self._model.parameters()).detach()
 

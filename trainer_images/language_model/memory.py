@@ -1,4 +1,4 @@
-"""Saves memory in every strategy: recomputed activations, passes in fewer bits, state on the host."""
+"""Saves memory: recomputed activations, passes in fewer bits, the optimizer's state on the host."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -38,7 +38,7 @@ def recompute(model: LanguageModel, layout: Layout) -> None:
       Sublinear Memory Cost", 2016).
     * selective: the core of attention, which has the most activations relative to its operations (Korthikanti
       et al., "Reducing Activation Recomputation in Large Transformer Models", 2022).
-    * keep_products: everything but the results of the operations in DEAR.
+    * keep_products: whole layers, which keep their input and the results of the operations in DEAR.
     """
     keeps_products = layout.checkpointing == "keep_products"
     every = 1 if keeps_products else layout.recomputed_every

@@ -68,7 +68,7 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Storages:
-    """The storages of the tensors in one memory, and the peak of their sizes.
+    """The storages of the tensors in one memory, and the peak of their total size.
 
     Sizes change: fully_shard resizes the storages of gathered parameters.
     """

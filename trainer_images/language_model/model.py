@@ -52,7 +52,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map vectors of shape (examples, context, width) to the same shape."""
         projected = self.query_key_value(x)
-        # Heads are the outermost dimension, so that each tensor rank gets whole heads.
+        # In a projected vector, heads are the outermost dimension, so that each tensor rank gets whole heads.
         heads = projected.unflatten(-1, (-1, 3, self._head_width)).permute(3, 0, 2, 1, 4)
         query, key, value = heads.unbind(0)
         mixed: Tensor = self.output(self.core(query, key, value).transpose(1, 2).flatten(2))
@@ -141,7 +141,10 @@ class LanguageModel(nn.Module):
         self.head = head
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens or the output of the previous part to scores or the input of the next part."""
+        """Map tokens (in the first part) or the output of the previous part to the output of this part.
+
+        The output of the last part is the scores.
+        """
         if self.embedding is not None:
             x = self.embedding(x)
         for layer in self.layers.values():

@@ -21,7 +21,7 @@ from language_model.layout import Layout
 
 FILE = "timeline.json"
 UNFLUSHED_STEPS = 12
-"""The number of steps in a timeline without flushes. There, no single step shows the schedule."""
+"""The number of steps in the timeline of a pipeline without flushes: one step does not show its schedule."""
 MOST_PASSES = 10_000
 """The largest number of passes, over all ranks, for which there is a timeline."""
 
@@ -99,7 +99,7 @@ class PassTimes:
         return {each: self._least[self._place_of(each)] for step in self._last for each in step}
 
     def _place_of(self, each: Pass) -> Pass:
-        """Return the pass at the same place in the first step."""
+        """Return the pass of the first step that corresponds to this pass."""
         return each._replace(micro_batch=each.micro_batch % self._micro_batches)
 
 
@@ -149,7 +149,7 @@ def gather(
 
 
 def timeline(layout: Layout, ranks: Sequence[Seconds], steps: int) -> dict[str, Any]:
-    """Return the content of FILE, given the passes of each of the pipeline's ranks in their order.
+    """Return the content of FILE. `ranks` has the passes of each pipeline rank, in the order of the ranks.
 
     It has the last step if the pipeline is flushed (see `is_flushed`), else the last UNFLUSHED_STEPS steps.
     """

@@ -21,7 +21,7 @@ class Passes(Protocol):
     """The passes of a strategy for this data rank's share of a batch."""
 
     def learn(self, batch: Batch, position: Position) -> float | None:
-        """Compute the gradients of the mean loss of this share, and return this loss.
+        """Compute the gradients of the mean loss of the share `batch`, and return this loss.
 
         DistributedDataParallel, fully_shard, flat buckets and OFFLOAD=layers also average the gradients over
         the data ranks. With other layouts, `Stepper` averages them later, if necessary.
@@ -32,7 +32,7 @@ class Passes(Protocol):
         ...
 
     def judge(self, batch: Batch) -> float | None:
-        """Return the mean loss of the share, without gradients; None if only other ranks have it."""
+        """Return the mean loss of the share `batch`, without gradients; None if only other ranks have it."""
         ...
 
 
@@ -82,5 +82,5 @@ class WholeDepth:
 
 
 def number_in(loss: Tensor) -> float:
-    """Return the loss as a number. It may be a DTensor."""
+    """Return a loss as a number. The loss may be a DTensor."""
     return (loss.full_tensor() if isinstance(loss, DTensor) else loss).item()

@@ -6,7 +6,8 @@ backward pass (1F1B), and steps after each backward pass.
 
 Stage i of k has k-i batches in flight, so it applies gradients that were computed with its weights of k-1-i
 steps ago. The stage keeps its weights from that time (weight stashing), so that both passes of a batch use
-the same weights. Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
+the same weights. Different stages may use different versions for the same batch: the paper's vertical sync,
+which prevents this, is optional and off by default.
 """
 
 import math
@@ -88,7 +89,7 @@ class PipeDream:
         """The number of this stage's steps by staleness."""
 
     def learn(self, batch: Batch, learning_rate: float, position: Position) -> float | None:
-        """Start a data rank's share of a batch. If enough batches are in flight, step with the oldest one.
+        """Start this data rank's share of a batch. If enough batches are in flight, step with the oldest one.
 
         Returns the loss of the share in the last stage, and None in the others. Raises TrainingError if the
         loss of the oldest batch is not finite.
@@ -219,7 +220,7 @@ class Line:
         work = dist.isend(tensor, group=self._group, group_dst=stage)
         assert work is not None
         self._sent.append((work, tensor))
-        while len(self._sent) > self._group.size():  # more cannot be on their way: the oldest has arrived
+        while len(self._sent) > self._group.size():  # not so many can be on their way: the oldest has arrived
             self._sent.popleft()[0].wait()
 
     def receive(self, tensor: Tensor, stage: int) -> None:

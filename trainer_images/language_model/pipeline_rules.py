@@ -91,8 +91,8 @@ def _pipedream_fits(layout: "Layout") -> None:
 def split(layers: int, stages: int, head_cost: float) -> tuple[range, ...]:
     """Divide consecutive layers among stages so that the maximum cost of a stage is minimal.
 
-    A layer costs 1, and the head, which is in the last stage, costs `head_cost`. Among equal solutions, the
-    most even one is returned.
+    A layer costs 1, and the head, which is in the last stage, costs `head_cost`. Among solutions with the
+    same maximum, the one with the most layers in the last stage is returned.
     """
     last = min(
         range(1, layers - stages + 2) if stages > 1 else [layers],

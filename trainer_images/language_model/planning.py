@@ -144,8 +144,8 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
     The layouts are sorted: those without OFFLOAD first, then by the time lost to waiting and recomputation,
-    by traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy,
-    pipeline and tensor ranks, only the first is returned.
+    by traffic, by the simplicity of the strategy, and by memory. Of the layouts with the same strategy and
+    the same numbers of pipeline and tensor ranks, only the first is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):
@@ -172,7 +172,7 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
-    """Yield the valid layouts of the same model and batch, with the choices that the planner considers."""
+    """Yield the valid layouts for the model and batch of `model`, among those that the planner considers."""
     for pipeline in _divisors(ranks):
         for tensor in _divisors(ranks // pipeline):
             for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):

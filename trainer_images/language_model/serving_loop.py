@@ -140,7 +140,7 @@ class ServingLoop:
         self._reporter.lead()
         taken = self._place.taken
         run = stack.enter_context(self._kept())
-        # The learner has restored the last checkpoint. The state of this server is newer.
+        # `_kept` has restored the last checkpoint, but the state of this server is newer.
         run.steps, self._place.taken = steps, taken
         text = "rank %d leads after step %d: rank 0, the leading parameter server, is lost"
         log.warning(text, self._group.rank, steps)

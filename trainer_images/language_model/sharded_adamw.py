@@ -1,7 +1,8 @@
 """ZeRO-1 and ZeRO-2: AdamW over this data rank's share of the flat parameters.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
-On n data ranks, both stages send 2 (n-1)/n of the parameters in a step, as DistributedDataParallel does.
+In both stages, each of n data ranks sends 2 (n-1)/n of the parameters in a step, as DistributedDataParallel
+does.
 """
 
 from typing import Any
@@ -146,7 +147,7 @@ class ShardedAdamW(Optimizer):
 def buckets_of(layout: Layout, flat: FlatParameters, group: dist.ProcessGroup) -> list[Bucket]:
     """Divide the flat vector into buckets of at most BUCKET_MB.
 
-    In stage 2, the vector is first divided among the ranks, so a bucket has one owner.
+    In stage 2, the vector is first divided among the ranks, so each bucket has one owner.
     """
     ranks, length, device = group.size(), len(flat.vector), flat.vector.device
     size = layout.bucket_mb * MEGABYTE // flat.vector.element_size() // ranks * ranks

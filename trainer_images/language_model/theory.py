@@ -1,9 +1,9 @@
 """Formulas for the costs of a layout per rank: memory, traffic, and the waiting time of pipelines.
 
 * Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
-  stage 3 also parameters. They send 2, 2 and 3 times (N-1)/N of the parameters. DistributedDataParallel also
-  sends 2 times (N-1)/N of them.
-* Patarasuk and Yuan, 2009: a ring over n ranks sends 2 (n-1)/n of the summed data.
+  stage 3 also parameters. In these stages, a rank sends 2, 2 and 3 times (N-1)/N of the parameters. With
+  DistributedDataParallel, it sends 2 times (N-1)/N of them.
+* Patarasuk and Yuan, 2009: in a ring of n ranks, each rank sends 2 (n-1)/n of the summed data.
 * Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its
   backward pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
 * Huang et al., "GPipe", 2019; Narayanan et al., 2021: with p pipeline ranks and m micro-batches, a rank waits
@@ -94,16 +94,16 @@ def data_parallel_bytes(layout: Layout) -> float:
     match layout.strategy:
         case Strategy.DDP:
             return 2 * share * own
-        case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
+        case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS steps
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # as AVERAGING, plus weights in both directions per share of an active rank
+        case Strategy.GOSSIP:  # as AVERAGING, plus weights both ways for each share of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
-        case Strategy.ZERO1 | Strategy.ZERO2:  # each sum of gradients to one rank, then all parameters
+        case Strategy.ZERO1 | Strategy.ZERO2:  # gradients to their owners, then the stepped parameters to all
             return 2 * share * own
         case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters
             return 3 * share * own
-        case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
+        case Strategy.SHARD_GRAD_OP:  # parameters once for both passes, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
         # For each applied gradient: weights to the worker, its gradient back, and a copy to the standbys.
         case Strategy.PARAMETER_SERVER:
@@ -179,7 +179,7 @@ def activations(layout: Layout) -> float:
         held = micro_batches_held(layout, rank)
         tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
         head = activation_theory.of_head(layout) if rank == layout.pipeline - 1 else 0.0
-        # The head is finished before the first layer is recomputed.
+        # The head is finished before the first layer is recomputed, so only the larger of the two counts.
         most = max(most, tokens * (held * numbers + max(head, again)) * FLOAT)
     return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
 

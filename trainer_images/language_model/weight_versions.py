@@ -67,7 +67,10 @@ class WeightVersions:
         self._held.remove(version)
 
     def begin_update(self) -> None:
-        """Copy the current weights if they are held, so that an optimizer can change them in place."""
+        """Count an update, before an optimizer changes the current weights in place.
+
+        If a held version has these weights, they are copied, so that the version does not change.
+        """
         if any(version.number == self.updates for version in self._held):
             for parameter in self._parameters.values():
                 parameter.data = parameter.data.clone()

@@ -9,7 +9,7 @@ from network_check.parameters import Parameters
 
 
 def main() -> int:
-    """Check the parameters. Return the exit code: 0, or 65 with the reason on stderr."""
+    """Return the exit code: 0 if the parameters are valid, otherwise 65, with the reason on stderr."""
     try:
         Parameters.from_environment()
     except ParameterError as error:

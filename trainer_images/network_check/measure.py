@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def measure(group: "Group") -> None:
-    """Measure the network, and publish the result. With one rank, there is nothing to measure."""
+    """Measure the network, and publish the result. With one rank, the result has no measurements."""
     parameters = Parameters.from_environment()
     local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=group.size)
     with reporting(group) as reporter:

@@ -77,7 +77,8 @@ def pair_result(source: int, destination: int, sizes: list[Timed], latency: floa
     """
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds
-    # With one size, or if the largest one took no longer, latency and transfer time cannot be separated.
+    # With one size, or if the largest took no longer than the smallest, latency and transfer time cannot be
+    # separated.
     seconds = beyond if beyond > 0 else largest.seconds
     return PairResult(source, destination, latency, largest.bytes / seconds, sizes)
 

@@ -10,7 +10,7 @@ from network_check.result import PairResult
 NOISE = 0.001
 """A latency is slow only if it exceeds the median by more than this time in seconds.
 
-A busy processor adds up to this time.
+A busy processor may make a latency longer by up to this time.
 """
 
 Measure = Literal["latency", "bandwidth"]
@@ -44,7 +44,7 @@ class Slow:
 
 
 def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> list[Slow]:
-    """Return for each measure the slow instances, and then the slow pairs.
+    """Return the slow instances and then the slow pairs, first by latency, and then by bandwidth.
 
     An instance is slow if even the best of its links is more than `factor` times slower than the median of
     the best links of all instances. A pair is slow if it is more than `factor` times slower than the median

@@ -1,4 +1,4 @@
-"""Measures the times of repeated exchanges between one rank and others."""
+"""Measures the times of repeated exchanges between two ranks."""
 
 import statistics
 import time

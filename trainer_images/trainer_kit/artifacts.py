@@ -79,7 +79,7 @@ def opened(uri: str) -> Iterator[Artifact]:
 
 
 def _read_manifest(path: Path, uri: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the manifest, and the SHA-256 of each file that it lists. Raises ArtifactError."""
+    """Return the manifest, and the SHA-256 of each file in it. Raises ArtifactError if it is malformed."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         hashes = {name: file["sha256"] for name, file in manifest["files"].items()}

@@ -53,12 +53,13 @@ class Averaging:
 
 
 def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging) -> float:
-    """Return the bytes that each of `ranks` processes sends in a step, by formula, after PowerSGD's start.
+    """Return, by a formula, the bytes that each of `ranks` processes sends in a step.
 
+    For PowerSGD, this is a step in which it compresses, so not one of the first `powersgd_start` steps.
     `shapes` are the shapes of the trained parameters, which are in fp32. To sum S bytes over n processes,
     each process sends 2(n-1)/n S bytes, as in a ring, which is the least possible (Patarasuk and Yuan, 2009).
-    PowerSGD of rank r sums r (a + b) numbers in place of a matrix of a x b, if these are fewer than half as
-    many.
+    PowerSGD of rank r sums r (a + b) numbers in place of a matrix of a x b, if these are fewer than half of
+    the matrix's a b numbers.
     """
     numbers = sum(_numbers(shape, averaging) for shape in shapes)
     width = 2 if averaging.compression in (Compression.FP16, Compression.BF16) else 4

@@ -12,7 +12,7 @@ from typing import Any
 
 MOST_GROUPS = 16
 _SHOWN, _LONGEST_NAME = 8, 64
-_DEFAULT = "default_pg"  # the only description that always belongs to a single group
+_DEFAULT = "default_pg"  # several groups may share any other description
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # for gloo and others, and for NCCL
 
 

@@ -40,14 +40,14 @@ def info_nce(
 ) -> Tensor:
     """Return the mean loss of this rank's queries.
 
-    `queries` and `keys` have the shape (rows, width). The positive of each query is the same row of `keys`.
+    `queries` and `keys` have the shape (rows, width). The positive of each query is the key in the same row.
     By default, the negatives of a query are all other keys of all ranks. If `negatives`, of shape
-    (any, width), are given, they replace these other keys: they get no gradients, and the ranks exchange
-    nothing. Rows are normalized first.
+    (any, width), are given, they are used instead of the other keys. Then negatives get no gradients, and the
+    ranks exchange nothing. Rows are normalized first.
 
-    If each rank computes the gradients of this loss, and `group.wrap` averages them, they equal the gradients
-    of one process with all examples. Raises ValueError if the shapes of `queries` and `keys` differ or do not
-    have two dimensions, or if the temperature is not positive.
+    The average of the ranks' gradients of this loss (`group.wrap`) equals the gradient of one process with
+    all examples. Raises ValueError if the shapes of `queries` and `keys` differ or do not have two
+    dimensions, or if the temperature is not positive.
     """
     if queries.shape != keys.shape or queries.dim() != 2:
         raise ValueError(

@@ -44,7 +44,7 @@ def _hash_of(files: Mapping[str, bytes]) -> str:
 
 
 def _absolute(uri: str) -> str:
-    """Return `uri` without a trailing slash. Make a path absolute, so that it is valid in any folder."""
+    """Return `uri` without a trailing slash. Make a path absolute: it is then valid in any working folder."""
     return uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
 
 

@@ -124,7 +124,7 @@ _low_rank: WeakKeyDictionary[nn.Module, LowRank] = WeakKeyDictionary()
 
 
 def low_rank_of(model: nn.Module) -> LowRank | None:
-    """Return the PowerSGD hook of a wrapped model; None if it has none."""
+    """Return the PowerSGD hook of the wrapper of `model`; None if `model` is not wrapped with one."""
     return _low_rank.get(model)
 
 

@@ -35,7 +35,7 @@ class Place:
         """Read the group's variables. If none is set, the process is alone."""
         size = environment.integer("WORLD_SIZE", default=1, at_least=1, at_most=MAX_PROCESSES)
         local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=size)
-        first = 0 if size == 1 else None  # one of several processes needs its rank
+        first = 0 if size == 1 else None  # with several processes, RANK must be set
         return cls(
             rank=environment.integer("RANK", default=first, at_least=0, at_most=size - 1),
             size=size,

@@ -45,7 +45,7 @@ _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 """Seconds between reports: the default, and the longest pause after failures.
 
-With gRPC's own pause, at most 15 s pass until a service that is back gets reports again.
+With gRPC's own pause (_RECONNECT_SECONDS), at most 15 s pass until a service that is back gets reports again.
 """
 _LONGEST_ASKED_PAUSE = 30.0
 """The longest pause that the service may ask for."""
@@ -84,7 +84,7 @@ class GrpcSink:
         self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
         self._artifacts: deque[Artifact] = deque(maxlen=_MAX_WAITING)
         self._sending: list[Artifact] = []
-        # While reports move from one of these collections to another, `close` does not read them.
+        # Held while reports move between these collections, so that `_print_unaccepted` does not miss any.
         self._moving = threading.Lock()
         self._rank, self._steps = rank, steps
         self._stacks = ""

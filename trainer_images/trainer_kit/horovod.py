@@ -28,7 +28,7 @@ MAX_PROCESSES = 100_000
 def joined(framework: str = "torch") -> Iterator[None]:
     """Join the group that the environment defines.
 
-    Inside the `with` block, the module `horovod.torch`, or the module of `framework`, is ready. Raises
+    Inside the `with` block, Horovod's module for `framework`, such as `horovod.torch`, is initialized. Raises
     GroupError if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's variables is
     set, the process is alone.
     """
@@ -70,7 +70,8 @@ def _serve(meeting: Meeting) -> None:
 def _await_all(meeting: Meeting, rank: int, size: int) -> None:
     """Wait for all processes.
 
-    Raises GroupError with the missing ranks after the meeting's time-out, or if the master is lost.
+    Raises GroupError, which names the missing ranks, after the meeting's time-out. Also raises GroupError if
+    the master is lost.
     """
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
@@ -97,7 +98,7 @@ def _ask(meeting: Meeting, method: str, rank: int) -> bool:
 
 
 def _interface_towards(meeting: Meeting) -> str:
-    """Return the network interface that leads to the master, which may be this machine."""
+    """Return the network interface that leads to the master, which may be on this machine."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         meeting.host, meeting.port, type=socket.SOCK_DGRAM
     )[0]

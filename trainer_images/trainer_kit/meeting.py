@@ -72,5 +72,5 @@ def await_master(meeting: Meeting, *, connect: bool) -> None:
 
 
 def unreachable(meeting: Meeting, error: OSError) -> GroupError:
-    """Return an error for a master that did not answer in time, with the last error."""
+    """Return the error for a master that did not answer in time. It quotes `error`, the last failure."""
     return GroupError(f"could not reach the master at {meeting} within {meeting.timeout} s: {error}")

@@ -2,8 +2,8 @@
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
 GIL. The name of the file contains the numbers of two signals. On the signal that is named first, faulthandler
-writes the stacks of all threads. On the other signal, it writes only the stack of the main thread, because it
-writes at most 100 threads, the newest first. The service's inspector reads the file.
+writes the stacks of all threads, but of at most 100, the newest first. These may lack the main thread. So on
+the other signal, it writes only the stack of the main thread. The service's inspector reads the file.
 """
 
 import faulthandler

@@ -20,7 +20,7 @@ SUCCESS, FAILURE = 0, 1
 
 
 def main(train: Callable[["Group"], object], check: Callable[[], object] | None = None) -> NoReturn:
-    """Run `train` in its PyTorch group, and end the process like `run`.
+    """Join the PyTorch group of this process, run `train` in it, and end the process like `run`.
 
     `check` runs before the process joins the group, so no process waits for one that fails the check. Log
     messages of level INFO are printed to stdout by rank 0, and warnings by every rank.
@@ -78,7 +78,10 @@ def _outcome_of(program: Callable[[], object]) -> int:
 
 
 def _code_of(error: SystemExit) -> int:
-    """Return the exit code that the interpreter would use for the argument of `sys.exit(...)`."""
+    """Return the exit code that the interpreter would use for the argument of `sys.exit(...)`.
+
+    Like the interpreter, print an argument that is neither None nor an integer.
+    """
     if error.code is None:
         return SUCCESS
     if isinstance(error.code, int):

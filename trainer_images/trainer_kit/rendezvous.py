@@ -32,8 +32,8 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
     await_master(meeting, connect=rank > 0)
 
     def join() -> None:
-        # Let PyTorch read the address from the environment: under torchrun, the launcher listens there, and
-        # PyTorch then connects to the launcher instead of listening itself.
+        # Let PyTorch read the address from the environment: if the process was started by torchrun, torchrun
+        # listens there, and PyTorch connects to it instead of listening itself.
         os.environ["MASTER_PORT"] = str(meeting.port)
         timeout = timedelta(seconds=meeting.timeout)
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timeout)

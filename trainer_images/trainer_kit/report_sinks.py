@@ -96,7 +96,7 @@ class StdoutSink:
 
 
 class NullSink:
-    """Drops reports, for all processes except the master."""
+    """Drops reports. It is the sink of all processes that do not report for the group."""
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
         """Do nothing."""

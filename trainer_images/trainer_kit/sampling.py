@@ -11,10 +11,10 @@ from trainer_kit.group import Group
 
 
 def steps_of_epoch(count: int, what: str, batch_size: int, group: Group) -> int:
-    """Return the number of steps in which a group takes `count` examples once.
+    """Return the number of full steps in an epoch of `count` examples.
 
-    Each process takes `batch_size` examples in a step. `what` names the examples in the error message.
-    Raises DataError if they do not fill one step.
+    Each process takes `batch_size` examples in a step. Raises DataError if the examples do not fill one step;
+    `what` names them in the error message.
     """
     of_step = group.size * batch_size
     if count < of_step:

@@ -122,9 +122,9 @@ class Steps:
         """Record the place of the main thread, as a number.
 
         The thread that reads the signs calls this about once a second. If the place is new, the main thread
-        has reached it at an unknown time since the previous call. The time of that call counts as the
-        arrival, or that of the last activity (`moved_ago`) if it was later, but never a time more than
-        _BETWEEN_LOOKS seconds ago.
+        has reached it at an unknown time since the previous call. The earliest possible time counts as the
+        arrival: the time of the previous call or of the last activity (`moved_ago`), whichever is later. But
+        an arrival is dated back by at most _BETWEEN_LOOKS seconds.
         """
         now = self._clock()
         if place != self._place:

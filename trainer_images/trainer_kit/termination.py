@@ -16,8 +16,8 @@ GRACE_SECONDS = 2.0
 class Terminated(SystemExit):
     """The process received a signal to end.
 
-    Code must not handle this exception: it unwinds the `with` blocks. A program that does not run in
-    `process.run`, such as one of MPI, then ends with the exit code and no traceback.
+    Code must not handle this exception: it unwinds the `with` blocks. Because it is a SystemExit, a program
+    that does not run in `process.run`, such as one of MPI, also ends with the exit code and no traceback.
     """
 
     def __init__(self, signum: int) -> None:

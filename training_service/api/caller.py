@@ -27,7 +27,7 @@ _PEERS_REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The caller of a call, and the metadata that it sent."""
+    """The caller of a call, and the metadata that the client sent."""
 
     caller: Caller
     metadata: Metadata

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
 else:
     _Handler = grpc.RpcMethodHandler  # gRPC's type is generic only in its stubs
-# The handlers of a grpc.aio server are asynchronous, unlike the type of _Handler.
+# The handlers of a grpc.aio server are asynchronous, although the type of _Handler says otherwise.
 _Behaviour = Callable[[Any, Any], Any]
 
 
@@ -329,7 +329,7 @@ def _is_known(name: str) -> bool:
 
 
 def _denied(method: str) -> Callable[[bytes], NoReturn]:
-    """Return a parser that raises Forbidden, for a method that is not in the table of rights or in KINDS."""
+    """Return a parser that raises Forbidden, for a method that the table of rights or KINDS lacks."""
 
     def deny(_: bytes) -> NoReturn:
         raise Forbidden(f"{method} is denied: the table of rights has no row for it")

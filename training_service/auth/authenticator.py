@@ -46,7 +46,7 @@ class Authenticator(Protocol):
         ...
 
     def refused(self, error: NotAllowed, address: str) -> None:
-        """Record that an open call from this address was ended because its client certificate has expired."""
+        """Record that an open call from this address was ended: its caller's certificate has expired."""
 
 
 class Proofs:

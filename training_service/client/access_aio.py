@@ -117,9 +117,10 @@ class AsyncAccess:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     async def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limit. If `max_queued` is 0, the project has no limit of its own.
+        """Declare a project, or replace its limit of waiting jobs, `max_queued`.
 
-        Raises FailedPrecondition if a file of the service declares the project.
+        With a limit of 0, only the service's limits apply. Raises FailedPrecondition if a file of the service
+        declares the project.
         """
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
         return await self._answer_of(self._stub.SetProject, request)

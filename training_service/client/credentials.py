@@ -82,7 +82,7 @@ class Credentials:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether all hosts of an address are loopback hosts. A UNIX socket counts as one, too."""
+    """Return whether all hosts of an address are loopback hosts. A UNIX socket counts as loopback, too."""
     if address.startswith("unix:"):
         return True
     return all(_is_loopback_host(place.rpartition(":")[0].strip("[]")) for place in _places(address))

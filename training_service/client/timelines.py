@@ -160,7 +160,7 @@ class Timeline:
         busy = [0.0] * self.measured.ranks
         for box in self.boxes:
             busy[box.rank] += max(0.0, min(box.end, last) - max(box.start, first))
-        # Rounding can make the busy seconds of a rank a little larger than the time.
+        # Rounding can make the busy seconds of a rank a little larger than the counted time.
         return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]
 
     def _counted(self) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class Metrics:
         """Export the numbers of jobs in the store at each scrape. Call this in the store's event loop.
 
         `capacity` returns the number of instances that may run at present. `projects` returns the names of
-        the projects, which bound the values of the label `project`.
+        the projects, for the label `project`.
         """
         self.registry.register(StoredJobs(store, capacity, projects, asyncio.get_running_loop()))
 

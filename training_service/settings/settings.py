@@ -127,13 +127,13 @@ class Settings(BaseSettings):
 
     @classmethod
     def algorithm_model(cls) -> type[Algorithm]:
-        """Return the model of algorithms, with the tables of all backends."""
+        """Return the pydantic model of an algorithm, with a table for each backend."""
         model: type[Algorithm] = get_args(cls.model_fields["algorithms"].annotation)[1]
         return model
 
     @classmethod
     def shipped_algorithms(cls) -> dict[str, Algorithm]:
-        """Return the built-in algorithms, by name; none if this class uses the plain model `Algorithm`."""
+        """Return the built-in algorithms, by name; none if this class has no tables for backends."""
         model = cls.algorithm_model()
         return {} if model is Algorithm else default_algorithms(model)
 
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
 
     @property
     def job_defaults(self) -> JobDefaults:
-        """The policies of jobs whose requests do not set any."""
+        """The policies of jobs, as far as their requests do not set others."""
         return JobDefaults(
             retry=RetryPolicy(**dict(self.retry)),
             deadlines=Deadlines(**{name: each or None for name, each in self.deadlines}),
@@ -236,7 +236,7 @@ _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(
 
 @cache
 def settings_model() -> type[Settings]:
-    """Return the model of the settings, with a table for each backend.
+    """Return the class of the settings, with a table for each backend.
 
     `algorithms` has tables for the backends, too. Raises BrokenPlugin if a backend cannot be used or has a
     name that is not allowed, or if no backend is installed.

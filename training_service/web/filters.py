@@ -39,7 +39,7 @@ class Wanted:
 
         The caller's name stands in for `by=me`. If the form names no project, the filter is for all projects
         of the service, and Jobs.list restricts it to those in which the caller has a role. Raises
-        InvalidField.
+        InvalidField if the project or a time is not valid.
         """
         texts = self.texts
         return JobFilter(

@@ -27,7 +27,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A printed line, its rank, and the time of its record. The time is the line's position in the log."""
+    """A printed line, its rank, and the time of its record. Links use the time as the line's position."""
 
     time: str
     rank: int
@@ -46,13 +46,13 @@ class Part:
     at: str = ""
     """The time of the first line, or "start" for the beginning of the log.
 
-    Empty: the last lines; with `find`, the first lines that have this text.
+    Empty: the last lines of the log; with `find`, the first lines that contain the text `find`.
     """
     find: str = ""
     wrap: bool = False
 
     def request(self, attempt: int) -> LogRequest:
-        """Return the request that reads this part of the attempt's log. Raises InvalidField."""
+        """Return the request that reads this part of the attempt's log."""
         begun = LogRequest(rank=self.rank or 0, all_ranks=self.rank is None, attempt=attempt)
         if not self.at:
             return begun if self.find else replace(begun, tail_lines=self.lines)

@@ -48,7 +48,7 @@ class Line:
     job: Job
     points: str
     shade: int
-    """The shade, from 1 to 5: a higher metric has a higher shade. 0: the job has no value of the metric."""
+    """The shade, from 1 to 5: higher values of the metric have higher shades. 0: the job has no value."""
     label: str
 
 

@@ -58,7 +58,7 @@ def ranks_of(job: Job) -> Ranks:
 
 
 def _paces(job: Job) -> Mapping[int, RankPace]:
-    """Return the pace of each rank by number.
+    """Return the pace of each rank that reports one, by the number of the rank.
 
     If a rank has several processes, its pace is that of the process with the fewest steps; among equals, of
     the slowest one.

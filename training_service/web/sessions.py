@@ -1,4 +1,4 @@
-"""Sessions of browsers: cookies that every replica can check, since a key of the store signs them."""
+"""Sessions of browsers: cookies that every replica can check, since all have the key that signs them."""
 
 import hashlib
 import hmac

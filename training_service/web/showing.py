@@ -62,7 +62,8 @@ def number(value: float | None) -> str:
     """Return a number as text.
 
     An `int` has all its digits. A `float` has four significant digits. But a whole `float` below 1e15 has all
-    its digits, and a `float` from 10,000 to 1e15 is rounded to a whole number. NaN and infinity have names.
+    its digits, and a `float` from 10,000 to 1e15 is rounded to a whole number. NaN is
+    "NaN", infinity is "∞", and None is "–".
     """
     if value is None:
         return "–"

@@ -51,7 +51,8 @@ class Visitors:
         """Return the caller of the session, with its present roles.
 
         For a session without a login, this is the caller of a call without a token. Raises LoginNeeded if
-        callers need a token, or if the session's token is no longer valid. Raises StoreUnavailable.
+        callers need a token, or if the session's token is no longer valid. Raises StoreUnavailable if the
+        store does not answer.
         """
         address = address_of(connection)
         if session is None or not session.credential:
@@ -62,9 +63,9 @@ class Visitors:
         return await self.still(_remembered(session, address))
 
     async def caller_with_token(self, connection: HTTPConnection) -> Caller:
-        """Return the caller whose token is in the request's headers. The API reads metadata in the same way.
+        """Return the caller whose token is in the request's headers, read like the metadata of a call.
 
-        Raises NotAllowed, RateExceeded and StoreUnavailable.
+        Raises the errors of `Authenticator.authenticate`.
         """
         proof = tuple((AUTHORIZATION, value) for value in connection.headers.getlist(AUTHORIZATION))
         caller, _ = await self.authenticator.authenticate(proof, address_of(connection), _NoCertificate())
@@ -73,7 +74,7 @@ class Visitors:
     async def still(self, caller: Caller) -> Caller:
         """Return the caller with its present roles.
 
-        Raises LoginNeeded if its token is no longer valid. Raises StoreUnavailable.
+        Raises LoginNeeded if its token is no longer valid, and StoreUnavailable if the store does not answer.
         """
         try:
             return await self.callers.current(caller)
@@ -83,7 +84,7 @@ class Visitors:
     async def log_in(self, connection: HTTPConnection, token: str) -> tuple[Caller, Session]:
         """Return the caller with this token, and its new session.
 
-        Raises NotAllowed, RateExceeded and StoreUnavailable.
+        Raises the errors of `Authenticator.authenticate`.
         """
         proof = ((AUTHORIZATION, f"Bearer {token}"),)
         caller, _ = await self.authenticator.authenticate(proof, address_of(connection), _NoCertificate())
@@ -100,7 +101,10 @@ def address_of(connection: HTTPConnection) -> str:
 
 
 def _remembered(session: Session, address: str) -> Caller:
-    """Return the caller of a session. Only the operator of this machine already has its name and roles."""
+    """Return the caller of a session, without name and roles, which `Visitors.still` adds.
+
+    Only the operator of this machine has them already.
+    """
     is_operator = session.credential == tokens.OPERATOR_ID
     return Caller(
         name="operator" if is_operator else "",

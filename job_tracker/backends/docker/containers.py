@@ -1,4 +1,4 @@
-"""Containers, parsed from the JSON of the engine. Pure."""
+"""Containers, parsed from the JSON of the engine. Pure functions, without I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ _ENDED = "training-service/ended-before"
 class Ending:
     """The stop of a group, and the ranks that had ended by themselves before it.
 
-    The containers of these ranks are kept until `keep_until`. If it is None, they are not kept.
+    The containers of these ranks are kept until `keep_until`; if that is None, they are not kept.
     """
 
     group: GroupRef
@@ -56,9 +56,9 @@ class Endings:
     async def write(self, ending: Ending, algorithm: str) -> Ending:
         """Write the ending and return it.
 
-        An existing ending is not changed, and is returned instead. If a foreign volume has the name, the
-        ending is not written, and a warning is logged. `algorithm` is the job's algorithm, which is a part of
-        the group's name.
+        An existing ending is not changed, and is returned instead. If a foreign volume has the name of the
+        ending's volume, the ending is not written, and a warning is logged. `algorithm` is the job's
+        algorithm, which is a part of the group's name.
         """
         labels = {
             MANAGED_BY: MANAGER,

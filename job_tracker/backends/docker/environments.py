@@ -40,7 +40,7 @@ class KeptEnvironments:
     """Removes volumes of the service named `instance` that no container has used for the time `keep`.
 
     The engine does not know when a volume was last used. So the time begins at the last `sweep` that found
-    the volume in use or, if there was none, at the first `sweep` of this service that found the volume.
+    the volume in use or, if there was none, at the first `sweep` of this process that found the volume.
     """
 
     def __init__(self, client: DockerClient, *, instance: str, keep: timedelta) -> None:

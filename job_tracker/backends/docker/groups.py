@@ -149,7 +149,7 @@ class Groups(LiveGroups[ContainerGroup]):
             group.forget(rank, container)
 
     def end(self, endings: Iterable[Ending]) -> None:
-        """Record all written endings, including the endings of groups that are not known yet."""
+        """Record the endings that exist now, including those of groups that are not known yet."""
         self._endings = {ending.group: ending for ending in endings}
         for ref, ending in self._endings.items():
             group = self._groups.get(ref)

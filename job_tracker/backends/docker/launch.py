@@ -166,7 +166,8 @@ class Launcher:
     async def _with_files(
         self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Replace containers that an earlier version of the service has left without the program's files.
+        """Replace containers that an earlier version of the service has left without the program's files, and
+        that have not started.
 
         `claimed` has the containers by rank, each with a flag that is true if the container is new. The
         result has the same form.

@@ -1,4 +1,7 @@
-"""Names of a group's network and ending, and the labels by which the group's objects are found. Pure."""
+"""Names of a group's network and ending, and the labels by which the group's objects are found.
+
+Pure functions, without I/O.
+"""
 
 from collections.abc import Mapping
 

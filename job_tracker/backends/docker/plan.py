@@ -1,6 +1,6 @@
 """The plan of a group: the requests that create its containers.
 
-Pure, so that tests can compare whole plans.
+The functions have no I/O, so that tests can compare whole plans.
 """
 
 import hashlib

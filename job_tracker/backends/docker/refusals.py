@@ -1,4 +1,4 @@
-"""Diagnoses of the engine's errors during a launch. Pure."""
+"""Diagnoses of the engine's errors during a launch. Pure functions, without I/O."""
 
 import re
 
@@ -99,7 +99,7 @@ def image_missing(image: str, pull: str, detail: str) -> Diagnosis:
 
 
 def name_taken(name: str) -> Diagnosis:
-    """Diagnose that a foreign object has a name of the group."""
+    """Diagnose that a foreign object has the name that an object of the group needs."""
     return Diagnosis(
         category=Category.NAME_TAKEN,
         summary=f"The Docker engine already has an object named {name}, which does not belong to this job.",

@@ -1,4 +1,4 @@
-"""The request that creates a container (POST /containers/create). Pure."""
+"""The request that creates a container (POST /containers/create). Pure functions, without I/O."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The state of a rank, from the state of its container. Pure."""
+"""The state of a rank, from the state of its container. Pure functions, without I/O."""
 
 from typing import NamedTuple
 
@@ -43,7 +43,8 @@ def observe_rank(
     if container is None or container.status in _TAKEN_AWAY:
         return _missing(rank, container, launching=launching, stopping=stopping)
     if not container.has_ended:
-        # A status that this version does not know may change into a known status.
+        # A status that this version of the service does not know counts as pending for now, because it may
+        # change into a known status.
         unknown = _Life(Phase.PENDING, f"The engine reports an unknown status: {container.status!r}")
         life = _LIVING.get(container.status, unknown)
         return RankObservation(RankStatus(rank, life.phase, note=life.note))

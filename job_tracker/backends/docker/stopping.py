@@ -160,7 +160,8 @@ class Stopper:
     async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
         """Send SIGTERM to every running container.
 
-        After `grace` seconds, send SIGKILL to those that have not ended.
+        After `grace` seconds, send SIGKILL to those that have not ended. Raises BackendUnavailable if
+        containers still run some seconds later.
         """
         for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
             await gathered(self._signal(each, signal) for each in group.running.values())

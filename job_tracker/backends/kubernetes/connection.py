@@ -1,8 +1,8 @@
 """Sends requests with credentials to the API server, measures their time, and raises errors of this project.
 
 Only this file, access.py and command_output.py import the client libraries, so these libraries can be
-replaced. The models of the Kubernetes library are not used: decoding a pod into a model takes a hundred times
-longer than decoding its JSON.
+replaced. The Kubernetes library's classes for objects are not used: decoding a pod into such a class takes a
+hundred times longer than decoding its JSON.
 """
 
 import asyncio
@@ -35,8 +35,9 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 
 Query = Sequence[tuple[str, str | int]]
 
-# asyncio has a buffer of 256 KiB for each TLS connection, and each followed log has a connection. TLS records
-# are at most 16 KiB. This attribute is the only way to shrink the buffer; it applies to the whole process.
+# asyncio has a buffer of 256 KiB for each TLS connection, and each followed log has a connection. 16 KiB
+# suffice, because TLS records are not larger. This attribute is the only way to shrink the buffer; it applies
+# to the whole process.
 SSLProtocol.max_size = 16 * 1024
 _HEADERS = {"Accept": "application/json", "User-Agent": "training-service"}
 _PATCH = "application/merge-patch+json"

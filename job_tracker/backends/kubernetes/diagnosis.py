@@ -1,4 +1,4 @@
-"""Tables of the diagnoses for the reasons that Kubernetes gives. Pure."""
+"""Tables of the diagnoses for the reasons that Kubernetes gives. Pure functions, without I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -226,7 +226,9 @@ NO_ADDRESS = Diagnosis(
 
 
 def no_label(place: str) -> Diagnosis:
-    """Return the diagnosis of a job that requires a place for which the configuration has no label."""
+    """Return the diagnosis of a job whose placement names a kind of place, such as `rack`, that has no label
+    in the configuration.
+    """
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary=f"The placement of the job requires a {place}, but kubernetes.topology.{place} is not set.",

@@ -1,4 +1,4 @@
-"""Reports the progress of jobs as Events on the master pod, for `kubectl describe pod`.
+"""Records the changes of jobs as Kubernetes Events about the master pod, for `kubectl describe pod`.
 
 Events are for people only. The service never waits for them and works without them; Events are dropped if too
 many are queued. The name of an Event identifies its content, so that a repetition after a restart creates no
@@ -36,7 +36,7 @@ _DIGEST_LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """The content of an Event. `reason` is a keyword for people and programs."""
+    """The content of an Event. `reason` is one word, such as `Launching`."""
 
     reason: str
     message: str
@@ -96,7 +96,7 @@ def event_manifest(
 
 
 class EventRecorder:
-    """Reports the progress of jobs, one Event after the other, in the background."""
+    """Records the changes of jobs, one Event after the other, in the background."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Marks pods for the cluster's own gang scheduler, so that it starts a group's pods together. Pure.
+"""Marks pods for the cluster's own gang scheduler, so that it starts a group's pods together.
 
 Such a scheduler starts all pods of a group, or none of them. Without the marks, it could start half of an
-admitted group while the other half waits.
+admitted group while the other half waits. This module has no I/O.
 """
 
 from collections.abc import Mapping

@@ -44,7 +44,7 @@ class _Taken:
     amounts: Amounts
     stays: bool
     planned: tuple[str, str] | None
-    """The flavor and the node that this service's scheduler has chosen for the pod."""
+    """The flavor and the node that this service's scheduler has chosen for the pod; None for other pods."""
 
 
 class NodeInventory:

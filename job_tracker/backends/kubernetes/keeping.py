@@ -1,7 +1,7 @@
 """Keeps pods of stopped groups for a while, for inspection.
 
-A label removes such pods from the selection of live groups, so every replica ignores them. The time until
-which a pod is kept is written on the pod, so any replica can remove it afterwards.
+Kept pods have a label, by which all replicas leave them out when they select the pods of live groups. An
+annotation of the pod has the time until which it is kept, so any replica can remove the pod afterwards.
 
 Only pods that ended by themselves can be kept, because a running pod is ended by deleting it. A deadline
 (activeDeadlineSeconds) would end a running pod without deleting it. But old kubelets (seen with 1.20)
@@ -62,7 +62,7 @@ class Keeper:
             await self._client.change("pods", metadata["name"], metadata["uid"], change)
         except (NotFound, Conflict):
             return False
-        except (Forbidden, Invalid, Unreachable) as error:  # perhaps a webhook is away; the stop must go on
+        except (Forbidden, Invalid, Unreachable) as error:  # perhaps a webhook failed; the stop must go on
             if type(error) is Unreachable and not is_managed(pod):
                 raise
             log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
@@ -73,7 +73,7 @@ class Keeper:
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
         """Remove the kept pods whose time is over at `now`, and the kept pods of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
-        ours = ((group_of(pod), pod) for pod in listing.items)  # no group: a foreign pod with our label
+        ours = ((group_of(pod), pod) for pod in listing.items)  # a foreign pod with our label has no group
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]
         # These pods run no process, so no grace period and no answer of the node is needed.
         metadata = [pod["metadata"] for pod in over]

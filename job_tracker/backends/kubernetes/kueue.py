@@ -41,7 +41,7 @@ MANAGED: Final = "kueue.x-k8s.io/managed"
 GATE: Final = "kueue.x-k8s.io/admission"
 EVICTED: Final = "TerminationTarget"
 """The condition of pods that Kueue stops."""
-# The conditions of a Workload that show its progress, the most informative ones first.
+# The conditions that show the state of a Workload, the most informative ones first.
 _CONDITIONS: Final = (
     "Finished",
     "Evicted",
@@ -120,7 +120,7 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_stop(pod: Manifest) -> dict[str, str]:
-    """Return the annotations of a pod that let Kueue finish the pod's group, which is being stopped.
+    """Return the annotations that a pod gets when its group is stopped, so that Kueue can finish the group.
 
     There are none if Kueue does not manage the pod. These annotations are set only at the stop. Until then,
     Kueue's finalizer keeps pods that have ended from being removed. So the service learns how they ended even

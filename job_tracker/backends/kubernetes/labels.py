@@ -47,7 +47,7 @@ def group_selector(group: GroupRef, instance: str) -> str:
 
 
 def group_of(manifest: Manifest) -> GroupRef | None:
-    """Return the group of the object; None if its labels are not valid labels of this service."""
+    """Return the group of the object; None if its labels and annotations do not name a group."""
     return group_named(_labels(manifest), _annotations(manifest))
 
 
@@ -113,9 +113,9 @@ def kept_until(manifest: Manifest) -> datetime | None:
 def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
     """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
-    `master_pod` is the API server's answer, with the uid. The master is not marked as the controller of the
-    object: `kubectl drain` assumes that a controller would create its pods again. The object does not block
-    the deletion of the master.
+    `master_pod` is the pod as the API server has returned it, with its uid. The master is not marked as the
+    controller of the object: `kubectl drain` assumes that a controller would create its pods again. The
+    object does not block the deletion of the master.
     """
     master = master_pod["metadata"]
     owner = {

@@ -85,8 +85,8 @@ class _Attempt:
 class Launcher:
     """Launches groups.
 
-    The functions `on_pod` and `on_service` get each object that was created or found. `remove_lost` removes a
-    pod whose rank must be restarted.
+    `on_pod` gets each pod that was created or found, and `on_service` each such Service. `remove_lost`
+    removes a pod whose rank must be restarted.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if it is being deleted from outside, this is observed later as a failure
+        return found  # if the pod is being deleted from outside, its failure is observed later
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

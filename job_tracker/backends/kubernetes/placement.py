@@ -14,7 +14,7 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 so all three weights are added for them."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of the wish to share places that the request does not name, if it asks for pods to be apart.
+"""The weight of the wish to share a place of a larger kind, if the request asks for pods to be apart.
 
 For example, pods on separate machines should still share a rack.
 

@@ -238,7 +238,7 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
 
     By default, the Service selects the master alone, so the master is found by the Service's name. If every
     rank needs an address, the Service selects all pods. Its name then resolves to all of them, so each rank
-    is found by the pod's own name (POD.SERVICE). If the group has only one rank, its address is 127.0.0.1.
+    is found by its pod's own name (POD.SERVICE). If the group has only one rank, its address is 127.0.0.1.
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)

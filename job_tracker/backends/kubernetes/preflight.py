@@ -34,7 +34,7 @@ class DryRun:
     async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField if the API server would refuse the pod.
 
-        If the server does not decide this, for example because it is unreachable, the job is accepted.
+        If this is unknown, for example because the server is unreachable, the job is accepted.
         """
         key = _key_of(spec)
         if time.monotonic() - self._accepted.get(key, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:

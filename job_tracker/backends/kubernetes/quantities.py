@@ -17,7 +17,7 @@ Amounts = dict[str, int]
 
 
 def offered(quantities: Mapping[str, str]) -> Amounts:
-    """Return the resources that a node offers, rounded down to whole units."""
+    """Return the resources that a node offers, rounded down to whole numbers."""
     return {name: _whole(name, quantity, ROUND_FLOOR) for name, quantity in quantities.items()}
 
 
@@ -26,7 +26,8 @@ def requested(pod: Manifest) -> Amounts:
 
     The containers of a pod run together with its sidecars, which are init containers that are restarted.
     Before that, each other init container runs with the sidecars that are listed before it. The largest
-    amount at any of these times counts, unless the pod itself has a request. The pod's overhead is added.
+    amount at any of these times counts. If the pod itself has a request, this request counts instead. The
+    pod's overhead is added.
     """
     spec = pod["spec"]
     running: Amounts = {}

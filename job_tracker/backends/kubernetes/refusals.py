@@ -5,7 +5,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 
 
 def diagnose_refusal(error: ApiError, name: str, namespace: str) -> Diagnosis | None:
-    """Return why the object cannot be created; None if a retry may succeed."""
+    """Return why the object cannot be created; None if the launch may be repeated after this error."""
     match error:
         case QuotaExceeded():
             return Diagnosis(

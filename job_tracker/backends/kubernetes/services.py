@@ -1,4 +1,4 @@
-"""Watches the Services of live groups, recreates those deleted from outside, and records the outages."""
+"""Watches the Services of live groups, recreates missing ones, and records the outages."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -63,7 +63,7 @@ class MasterServices:
         self._cache.put(service)
 
     async def sweep(self) -> None:
-        """Remove Services whose group has no known pod and no master pod. Recreate missing Services."""
+        """Remove Services whose group is unknown and has no master pod. Recreate missing Services."""
         for ref in list(self._uids):
             if self._groups.get(ref) is None:
                 # A Service outlives its master if the master was deleted with --cascade=orphan.

@@ -141,7 +141,7 @@ class Stopper:
     async def _stop_giving_way(
         self, ref: GroupRef, grace: int, keep_until: datetime | None
     ) -> Observation | None:
-        with self._client.giving_way():  # to launches: a thousand jobs may be stopped at once
+        with self._client.giving_way():  # launches go first: a thousand jobs may be stopped at once
             return await self._stop(ref, grace, keep_until)
 
     async def _stop(self, ref: GroupRef, grace: int, keep_until: datetime | None) -> Observation | None:
@@ -181,9 +181,9 @@ class Stopper:
     async def _mark_stopping(self, group: PodGroup) -> bool:
         """Mark the group as being stopped, by an annotation on its master pod.
 
-        The mark is for a service that later finds only some of the group's pods. The master is deleted last,
-        so it usually outlives the others. If the master is gone, another pod gets the mark. Returns False
-        if no pod could be marked and Kueue needs the mark.
+        From the mark, a service that later finds only some of the group's pods knows that the others were
+        removed by a stop. The master is deleted last, so it usually outlives the others. If the master is
+        gone, another pod gets the mark. Returns False if no pod could be marked and Kueue needs the mark.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
@@ -199,7 +199,7 @@ class Stopper:
             return not is_managed(pod)  # the pod is gone, but other pods may be left
         except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
-                raise  # the API server is away, or a webhook hangs: the caller stops the group again later
+                raise  # no answer, perhaps because a webhook hangs: the caller stops the group again later
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",
@@ -256,10 +256,10 @@ class Stopper:
             await within(0, rest)
 
     async def _ask_for(self, pod: Manifest) -> None:
-        """Raise Unreachable if the API server is away, so that the caller repeats its work later.
+        """Raise Unreachable if the API server does not answer, so that the caller repeats its work later.
 
-        Call this before the deletion of a pod whose log could not be saved. Otherwise, a server that is away
-        might still execute the deletion later, and a log that was not read would be lost.
+        Call this before the deletion of a pod whose log could not be saved. Otherwise, a server that does not
+        answer might still execute the deletion later, and a log that was not read would be lost.
         """
         with suppress(NotFound):
             await self._client.read("pods", pod["metadata"]["name"])

@@ -48,8 +48,8 @@ class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches this state.
 
     Several services may share the files. All of these services may read logs, because this needs only the
-    files. Only the replica that observes, launches or stops groups adopts a group, and cleans up after a
-    killed supervisor.
+    files. Only the replica that observes, launches or stops groups follows their ranks, and cleans up after
+    killed supervisors.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class Folders:
         if keep_until is not None:
             try:
                 folder.order_to_keep(keep_until)
-            except OSError as error:  # if the disk is full, removing the group helps
+            except OSError as error:  # on a full disk, removing the group frees space
                 log.warning("%s is removed early, because it cannot be kept: %s", folder.path, error)
         with suppress(FileNotFoundError):  # another service has moved it
             folder.open_to_owner()

@@ -41,7 +41,7 @@ class ProcessGroup:
         """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                process.signal(signal.SIGKILL)  # only the supervisor; sweeping.py kills the rest
+                process.signal(signal.SIGKILL)  # kills only the supervisor; sweeping.py kills the rest
                 await process.ended.wait()  # set once sweeping.py has killed the rest
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)

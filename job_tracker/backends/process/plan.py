@@ -23,7 +23,7 @@ _OWN = TypeAdapter(OwnOptions)
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """The plan of a group of processes, without its ports and folders, which only the machine can assign."""
+    """The plan of a group of processes, without its ports and folders, which the launch assigns."""
 
     group: GroupRef
     roles: tuple[str, ...]
@@ -50,7 +50,7 @@ class ProcessPlan:
         return len(self.roles) if FRAMEWORKS[self.framework].traits.addresses_every_rank else 1
 
     def layout(self, ports: Sequence[int]) -> GroupLayout:
-        """Return the addresses and roles of the ranks, given their ports."""
+        """Return the addresses and roles of the ranks. Ranks that have no port in `ports` get port 0."""
         of_ranks = [*ports, *repeat(0, len(self.roles) - len(ports))]
         return GroupLayout(
             addresses=tuple(Address(_HOST, port) for port in of_ranks),

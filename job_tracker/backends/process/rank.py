@@ -52,7 +52,7 @@ class _Found:
 
 
 class RankProcess:
-    """A rank of a group. Threads read its files; `observe` reads none."""
+    """A rank of a group. Its files are read in other threads; `observe` reads no files."""
 
     def __init__(self, rank: int, group: GroupFolder, on_end: Callable[[], None]) -> None:
         self.rank = rank
@@ -92,7 +92,8 @@ class RankProcess:
     async def follow(self) -> None:
         """Wait in the background for the supervisor's end, or handle the end if it has ended already.
 
-        Do nothing if it was not started yet, or is being started. Raises OSError for a temporary fault.
+        Do nothing if the supervisor was not started yet, or is being started. Raises OSError for a temporary
+        fault.
         """
         # On a busy disk, a supervisor that starts now may take half a minute to write its record.
         if not self._is_starting:
@@ -135,7 +136,7 @@ class RankProcess:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the rank was never started."""
+        """Whether no start of the rank is known yet."""
         return self._pidfd is None and self._ending is None and not self.ended.is_set()
 
     @property

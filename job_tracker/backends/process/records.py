@@ -1,4 +1,4 @@
-"""JSON files about ranks and groups, read as hostile input: training code can write these files, too."""
+"""Records: JSON files about ranks and groups. Training code can write them, too: they are hostile input."""
 
 import logging
 import re
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 MAX_RANKS = 4096
 """The largest number of ranks of a group on one machine. Records with more ranks are refused."""
 MAX_RESTARTS = 1_000_000
-"""A number of restarts that no rank can reach. Higher numbers are refused."""
+"""A number of restarts that no rank can reach. A higher number in a file counts as 0."""
 _MAX_BYTES = 1 << 20
 _MAX_KILLS = 1 << 62
 _ROLE = r"^[a-z][a-z0-9-]{0,31}$"

@@ -59,7 +59,7 @@ class ProcessSpool:
 
 
 async def on_disk(root: Path, work: Callable[[], Result]) -> Result:
-    """Run `work` in a thread. Raises BackendUnavailable for a temporary fault of the disk."""
+    """Run `work` in a thread. Raises BackendUnavailable if `work` raises OSError."""
     try:
         return await asyncio.to_thread(work)
     except OSError as error:

@@ -28,8 +28,8 @@ import resource
 import sys
 import time
 
-# The folder of the package job_tracker comes last on the path, so that packages installed there cannot hide
-# Python's own modules.
+# The folder that contains the package job_tracker comes last on the path, so that other packages in it cannot
+# hide Python's own modules.
 sys.path.append(os.path.abspath(__file__).rpartition("/job_tracker/")[0])
 
 from job_tracker.logs.writing import LogWriter, RecordMaker
@@ -73,7 +73,7 @@ def main(folder: str) -> None:
 def _json(value: bool | dict[str, object] | None) -> str:
     """Return the value as JSON.
 
-    The json module is imported only for errors, because its import takes as long as the start of Python.
+    This imports the json module only for errors, because the import takes as long as the start of Python.
     """
     if not isinstance(value, dict):
         return {None: "null", True: "true", False: "false"}[value]

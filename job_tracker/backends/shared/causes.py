@@ -1,4 +1,4 @@
-"""Finds the line at the end of a log that names the cause of a failure, and a remedy for it.
+"""Finds, among the last lines of a log, the line that names the cause of a failure; and a remedy for it.
 
 A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern has nested
 repetitions, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of

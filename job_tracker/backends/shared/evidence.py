@@ -9,7 +9,7 @@ MEMORY_OF_A_GPU = re.compile(
     r"|OOM when allocating|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
 # Messages of programs that lost a process of their group, or timed out while waiting for it. Such a program's
-# failure is only a consequence of another one.
+# failure is only a consequence of another failure.
 LOST_PEER = re.compile(
     r"\b[Pp]eers?\b"  # Gloo: Connection closed by peer
     r"|[Cc]onnection (?:reset|aborted|refused|lost|closed)|[Bb]roken pipe|[Ss]ocket closed|EOFError"

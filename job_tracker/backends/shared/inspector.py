@@ -283,7 +283,7 @@ def _by_signal(pid: int) -> str:
     file = f"/proc/{pid}/fd/{fd}"
     of_all, of_main = (int(number) for number in signals.groups())
     text = ""
-    for number in (of_all, of_main):  # beyond 100 threads, faulthandler omits the main thread, the oldest
+    for number in (of_all, of_main):  # faulthandler writes the newest 100 threads, perhaps not the main one
         if 34 <= number <= 64 and caught >> (number - 1) & 1 and "Current thread" not in text:
             text = _answer(pid, number, file) + text
     return _of_faulthandler(text)

@@ -46,7 +46,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group from its GroupRef and its number of instances. No instance is known yet."""
+        """`make` creates a group, without known instances, from its GroupRef and its number of instances."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -82,7 +82,7 @@ class LiveGroups(ABC, Generic[AGroup]):
         """Wait until the condition holds, and return True; return False if it does not hold after `within`
         seconds.
 
-        The condition must depend on the group's instances only.
+        The condition must depend on the group's instances only. If `within` is None, there is no limit.
         """
         try:
             async with asyncio.timeout(within):

@@ -153,7 +153,7 @@ def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:
             reading.frames.append(Frame(frame[1], int(frame[2]), frame[3] or ""))
             del reading.frames[:-50]
         elif line.startswith(("  ", "\t")):
-            pass  # a line of source code, or its marks
+            pass  # a line of source code, or the ^ marks below it
         elif line in (_DIRECT, _CONTEXT):
             reading.follows = True
         elif line.startswith(_IGNORED):

@@ -17,8 +17,8 @@ async def watched(
     """Yield the items that `look` returns, then END_OF_SNAPSHOT, then changes from `feed`: see Backend.watch.
 
     Changes that arrive before `look` returns are left out, because their group may have been stopped in the
-    meantime. So that no change is missed, `look` must not await anything between its observation and its
-    return.
+    meantime. The result of `look` must include them. So `look` must not await anything between its
+    observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:

@@ -40,7 +40,7 @@ class Span:
 class Attempt:
     """An attempt that runs.
 
-    Work is measured in seconds of an attempt with the usual size: that to which `TraceJob.run` refers.
+    Work is measured in seconds of an attempt of the usual size: the size that `TraceJob.run` assumes.
     """
 
     number: int

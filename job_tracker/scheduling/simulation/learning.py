@@ -44,7 +44,7 @@ class Judgement:
 
     jobs: int
     before_high: float
-    """The share of the judged jobs that started before their P90."""
+    """The share of the judged jobs that waited at most as long as the P90 of their expected wait."""
     loss: float
     """The mean pinball loss of the expected P50 and P90, in seconds."""
     loss_of_last_waits: float

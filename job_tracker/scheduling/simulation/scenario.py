@@ -12,7 +12,7 @@ from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 SPANS: Final = 100
-"""The number of points of fairness over time."""
+"""The number of spans of equal length for which fairness is computed."""
 
 
 NO_CHANGES: Final = Changes()
@@ -30,7 +30,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The name of the policy, followed by the changes of the cluster."""
+        """The name of the policy, followed by the changes of the cluster if there are any."""
         return f"{self.policy.value}, {self.changes}" if self.changes else self.policy.value
 
     def run(self) -> "Result":

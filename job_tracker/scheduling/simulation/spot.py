@@ -18,6 +18,6 @@ class Spot:
     seed: int = 0
 
     def first_of(self, job_id: int, attempt: int, machines: int) -> float:
-        """Return the seconds after which an attempt on this number of machines loses the first of them."""
+        """Return the seconds after which an attempt with this number of machines loses a machine."""
         draws = random.Random(f"{self.seed}/{job_id}/{attempt}")  # noqa: S311  # no secret
         return draws.expovariate(machines / self.mean)

@@ -73,7 +73,7 @@ class TraceJob:
     each: tuple[Part, ...] = ()
     """The job's parts. Empty: one part of `instances` equal instances, without other resources."""
     least: int = 0
-    """The smallest number of trainers with which the job starts. 0: all."""
+    """The smallest number of trainers with which the job starts. 0: it starts only with all."""
     flavor: str = ""
     """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None
@@ -258,8 +258,8 @@ def _saving(line: _Line) -> Saving:
 def _algorithm(line: _Line) -> str:
     """Return the algorithm of the job in a line.
 
-    If the file has no column for it, the job's resources stand for it, since jobs with equal requests
-    probably have the same algorithm.
+    If the file has no column for the algorithm, the job's resources and QoS class stand for the algorithm:
+    jobs that ask for the same probably have the same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

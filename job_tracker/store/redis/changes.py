@@ -163,7 +163,10 @@ class ChangeFeed:
         return channel  # type: ignore[no-any-return]
 
     async def _follow(self, channel: PubSub) -> None:
-        """Pass on the messages of the channel until the connection fails or the server stops answering."""
+        """Pass on the messages of the channel.
+
+        Raises an error when the connection fails or the server stops answering.
+        """
         silence = self._connection.answer_seconds
         asked = False
         while True:

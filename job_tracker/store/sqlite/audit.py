@@ -32,11 +32,14 @@ class AuditRows:
         self._rows: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
-        """Forget the events of a transaction that was rolled back."""
+        """Begin a transaction: forget the events of the previous one, in case it was rolled back."""
         self._rows.clear()
 
     def add(self, event: AuditEvent | None, target: str = "") -> None:
-        """Store the event with the other changes of this transaction. `target` replaces an empty target."""
+        """Store the event with the other changes of this transaction.
+
+        `target` is used if the event has no target.
+        """
         if event is None:
             return
         self._last = max(self._last + 1, first_id_at(event.at))

@@ -55,7 +55,7 @@ def last_given_beside(path: Path, store_id: str) -> int:
     a restored backup has replaced.
 
     Only stores with this store id count. The result is 0 if there is no such store. The earlier stores matter
-    if a backup is restored again: it lacks the ids that were given after the first restore.
+    if the store at `path` is missing or damaged, or has another id.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]

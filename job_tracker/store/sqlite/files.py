@@ -84,7 +84,7 @@ class OpenFiles:
         """Record the inodes of the files.
 
         The write-ahead log exists by now, since the store was read. But on file systems without shared
-        memory, such as some network file systems, there is none.
+        memory, such as some network file systems, there is no such log.
         """
         self._opened: Mapping[Path, Identity] = {
             file: _identity(file.stat())

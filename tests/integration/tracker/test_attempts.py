@@ -1,4 +1,4 @@
-"""Attempts, back-offs and deadlines."""
+"""Attempts, backoffs and deadlines."""
 
 import asyncio
 import logging
@@ -233,7 +233,7 @@ async def test_writes_with_lost_answers_delay_no_job(
         raise StoreUnavailable("the answer is lost")
 
     monkeypatch.setattr(SqliteStore, "update", losing)
-    # So that the look at deadlines after the submission does not find the back-off by chance.
+    # So that the look at deadlines after the submission does not find the backoff by chance.
     monkeypatch.setattr(tracker, "_DEADLINE_TOLERANCE", timedelta(0))
     await service.start()
     longer_than_a_step_takes = replace(ON_CRASH, backoff=timedelta(seconds=1))

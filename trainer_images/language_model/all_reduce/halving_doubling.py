@@ -1,8 +1,8 @@
 """Recursive halving and doubling (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005).
 
-If the number n of processes is a power of two, it sends as many bytes as a ring, but in 2 log2 n steps
-instead of 2 (n - 1). Otherwise, some processes first send their tensor to a neighbour, and get the sum from
-it at the end.
+If the number n of processes is a power of two, each process sends as many bytes as in a ring, but in 2 log2 n
+steps instead of 2 (n - 1). Otherwise, some processes first send their tensor to a neighbour, and get the sum
+from this neighbour at the end.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,10 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
 It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only the k leaders
-use the slow links, in 2 (k - 1) steps instead of 2 (n - 1). The leader of a node is its first process. Within
-a node, the tensor goes to the leader and back along a binomial tree. Alternatively, as in the paper's rings,
-it goes in chunks from neighbour to neighbour. Then no process sends more than twice the tensor's size within
-the node.
+use the slow links, in 2 (k - 1) steps. A ring of all processes would need 2 (n - 1) steps. The leader of a
+node is its first process. Within a node, the tensor goes to the leader and back along a binomial tree.
+Alternatively, as in the paper's rings, it goes in chunks from neighbour to neighbour. Then no process sends
+more than twice the tensor's size within the node.
 """
 
 import torch
@@ -44,12 +44,12 @@ def _reduce(tensor: Tensor, wire: Wire) -> None:
 def _broadcast(tensor: Tensor, wire: Wire) -> None:
     if wire.rank > 0:
         wire.receive(tensor, _parent(wire.rank))
-    for child in reversed(children(wire.rank, wire.size)):  # the largest subtree first
+    for child in reversed(children(wire.rank, wire.size)):  # the largest subtree first: it takes longest
         wire.send(tensor, child)
 
 
 def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
-    """Compute the sum in rank 0 of the wire: chunks go from the last rank to rank 0, through all others.
+    """Compute the sum in rank 0 of the wire: chunks go from the last rank to rank 0; each rank adds its own.
 
     While a rank sends a chunk, its neighbour with the next higher rank sends the next chunk.
     """

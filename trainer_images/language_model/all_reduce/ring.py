@@ -1,7 +1,7 @@
 """The ring (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009), with the minimum traffic per process.
 
 Each process has two neighbours. The tensor is divided into one chunk per process. The partial sum of each
-chunk goes around the ring once, then the sum goes around once more.
+chunk goes around the ring once, then the complete sum goes around once more.
 """
 
 import torch
@@ -18,7 +18,7 @@ def all_reduce(tensor: Tensor, wire: Wire) -> None:
 
 
 def reduce_scatter(chunks: tuple[Tensor, ...], wire: Wire) -> None:
-    """Compute the sum of chunk r over all ranks in rank r. Other chunks are overwritten."""
+    """In each rank r, compute the sum of chunk r over all ranks. The rank's other chunks are overwritten."""
     received = torch.empty_like(chunks[0])  # tensor_split returns the largest chunk first
     for step in range(wire.size - 1):
         mine = chunks[(wire.rank - step - 2) % wire.size]

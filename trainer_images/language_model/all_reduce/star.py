@@ -1,4 +1,4 @@
-"""A star: rank 0 receives every tensor, sums them, and sends the sum to all.
+"""A star: rank 0 receives all tensors, sums them, and sends the sum to all ranks.
 
 It is the simplest algorithm. The busiest rank sends and receives (n - 1) S bytes for a tensor of S bytes, so
 a star suits small tensors and few processes.

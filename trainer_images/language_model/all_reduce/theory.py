@@ -72,8 +72,9 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 def binary_blocks(rank: int, size: int) -> Traffic:
     """Return the traffic of halving and doubling within blocks (Rabenseifner and Träff 2004).
 
-    A process sends its part to the next larger block, too. If this block is k times larger, the part is sent
-    in k messages. The process then sends the sum of its part to one process of the next smaller block.
+    In its block, each process sums a part of the tensor. If there is a larger block, the process also sends
+    its part to the next larger one, in k messages if that block is k times larger. If there is a smaller
+    block, it later sends the sum of its part to one process of the next smaller one.
     """
     blocks = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
     place = next(place for place in range(len(blocks)) if rank < sum(blocks[: place + 1]))
@@ -99,7 +100,10 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic with a chain in each node: its m processes pass m chunks along (Jia et al. 2018)."""
+    """Return the traffic with a chain in each node and a ring between the leaders (Jia et al. 2018).
+
+    The m processes of a node pass m chunks along their chain.
+    """
     place = rank % node_size
     in_node = min(node_size, size - (rank - place))
     passed = (place > 0) + (place < in_node - 1)
@@ -108,7 +112,10 @@ def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def torus(size: int, columns: int) -> Traffic:
-    """Return the traffic of a ring along the row, and for one chunk along the column (Mikami et al. 2018)."""
+    """Return the traffic of a ring along the row and a ring along the column (Mikami et al. 2018).
+
+    The ring along the column sums only one chunk of the tensor.
+    """
     row, column = ring(columns), ring(size // columns)
     return Traffic(row.share + column.share / columns, row.messages + column.messages)
 

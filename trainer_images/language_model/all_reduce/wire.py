@@ -51,7 +51,7 @@ class Wire:
         return Wire(self._group, [self._members[member] for member in members], self.sent)
 
     def send(self, tensor: Tensor, to: int) -> None:
-        """Send a contiguous tensor, and return when it may be changed."""
+        """Send a contiguous tensor. Return only once the caller may change it."""
         self._do(self._sending(tensor, to))
 
     def receive(self, tensor: Tensor, source: int) -> None:

@@ -54,5 +54,5 @@ class Post(Protocol):
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """The bytes that this process has sent and received, without STATE messages."""
+        """The bytes that this process has sent and received, without those of STATE messages."""
         ...

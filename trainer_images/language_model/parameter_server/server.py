@@ -151,7 +151,7 @@ class ParameterServer:
         return gradient
 
     def _update(self) -> Update:
-        # Sums are rounded. So a fixed order, instead of the order of arrival, makes runs reproducible.
+        # A rounded sum depends on the order of its terms. A fixed order makes runs reproducible.
         pushes = sorted(self._pushes, key=lambda push: push.worker)
         self._pushes.clear()
         self.version += 1

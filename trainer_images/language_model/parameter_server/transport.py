@@ -61,7 +61,7 @@ class Mailbox:
         self._arrived: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
         self._peers = sorted(peers)
         self._open = set(self._peers)
-        """The peers that will still send something."""
+        """The peers that are not lost and have not sent BYE."""
         self.sent: Counter[Kind] = Counter()
         """The bytes by kind of message."""
         self.received: Counter[Kind] = Counter()
@@ -70,7 +70,7 @@ class Mailbox:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """The bytes that this process has sent and received, without STATE messages."""
+        """The bytes that this process has sent and received, without those of STATE messages."""
         return tuple(count.total() - count[Kind.STATE] for count in (self.sent, self.received))  # type: ignore[return-value]
 
     def send(self, peer: int, message: Message) -> None:

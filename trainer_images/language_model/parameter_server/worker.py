@@ -28,7 +28,7 @@ class Worker:
         self._roles = roles
         self._post = post
         self._servers = list(range(roles.servers))
-        """The server of each shard, or its standby."""
+        """For each shard, the rank of its server, or of the standby once the server is lost."""
         self._lost: set[int] = set()
         self._number = 0
         """The number of the last gradient."""

@@ -16,8 +16,8 @@
 * `form` is the interface through which these modules save and restore a state, and `random_state` reads and
   restores the state of the random generators;
 * `pytorch` has the form of PyTorch's states, and the only modules that need PyTorch;
-* `arrays` has the form of all other states: arrays and plain values, which `tree` writes and restores, and
-  rank 0 saves alone. `groups` has the exchange of each framework.
+* `arrays` has the form of all other states: arrays and plain values. `tree` writes and restores them, and
+  only rank 0 saves. `groups` has the exchange of each framework.
 """
 
 from typing import TYPE_CHECKING, Any

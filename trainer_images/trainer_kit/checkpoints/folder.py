@@ -86,7 +86,7 @@ class CheckpointFolder:
             try:
                 self.filesystem.mv(draft, f"{self.path}/{checkpoint.manifest}")
             except Exception:
-                # An object store copies and then deletes: perhaps only the deletion has failed.
+                # An object store moves by a copy and a deletion: perhaps only the deletion has failed.
                 if not self.is_published(checkpoint):
                     raise
             durable.sync_folder(self.filesystem, self.path)

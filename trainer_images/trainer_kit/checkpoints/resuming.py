@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between retries of storage.
+"""Seconds before each retry if storage fails.
 
-After the last retry, the run fails, because a run without its checkpoint would lose all progress.
+If the last retry fails, the run fails, because a run without its checkpoint would lose all progress.
 """
 
 
@@ -64,7 +64,7 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Run `action`, and return its result. If storage fails, retry after each of PAUSES."""
+    """Run `action`, and return its result. After a StorageError, retry, up to once for each of PAUSES."""
     for pause in PAUSES:
         try:
             return action()
@@ -77,7 +77,7 @@ def with_retries(action: Callable[[], T]) -> T:
 def _check_together(
     folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest, exchange: Exchange
 ) -> None:
-    """Check every part once, divided among the processes. Raises DamagedError in all of them."""
+    """Check every part once: each process checks its share. If one is damaged, all raise DamagedError."""
     own = list(manifest.parts.items())[exchange.rank :: exchange.size]
 
     def check() -> None:

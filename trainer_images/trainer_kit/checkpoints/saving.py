@@ -45,7 +45,8 @@ class Saver:
         self._in_doubt: Checkpoint | None = None
         """The checkpoint that rank 0 has tried to publish without knowing the result."""
         self.newest: Checkpoint | None = None
-        """The last published checkpoint of this run, as far as this process knows. Rank 0 always knows."""
+        """The last published checkpoint of this run, as far as this process knows. Rank 0 knows it, unless a
+        later one is in doubt."""
         self.failures = 0
         """The number of failed saves since the last successful one."""
         self.superseded: SupersededError | None = None

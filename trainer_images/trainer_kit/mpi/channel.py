@@ -44,7 +44,8 @@ class Channel:
     async def connected(cls, host: str, port: int, token: str) -> Self:
         """Connect to the launcher, and return the channel.
 
-        Raises OSError, or StrangerError if the launcher does not prove that it knows the token.
+        Raises OSError if it cannot connect, and StrangerError if the launcher does not prove that it knows
+        the token.
         """
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
         return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")
@@ -59,7 +60,7 @@ class Channel:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._send_line(nonce)
                 theirs = await self._receive_line()
-                # The proof includes the role, so that it cannot be sent back to its sender.
+                # The proof includes the sender's role, so that the peer cannot return it as its own proof.
                 await self._send_line(proof(own, nonce, theirs))
                 given = await self._receive_line()
         except (OSError, EOFError, ValueError) as error:  # a TimeoutError is an OSError

@@ -55,7 +55,7 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
     settings = {
         "plm": "rsh",
         "plm_rsh_agent": f"{sys.executable} -m {agent.__name__}",
-        # Start every daemon from here, because hosts have no agents.
+        # Start every daemon from here: agents reach the launcher only from its own machine.
         "plm_rsh_no_tree_spawn": "1",
         # The names of the hosts are artificial, and a look-up could take its full time-out.
         "if_base_do_not_resolve": "1",

@@ -1,9 +1,10 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
-A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
-it to make room needs an exclusive lock. A dataset is filled under a temporary name, KEY.*.partial, and then
-renamed, so it is always complete. Until the renaming, the process that fills the folder holds a lock on it.
-So a folder with a temporary name and without a lock was left by a killed process.
+A dataset is a folder, named by a key. A process that uses a dataset holds a shared lock on the dataset's lock
+file. To remove it for room, a process needs an exclusive lock on this file. A dataset is filled under a
+temporary name, KEY.*.partial, and then renamed, so it is always complete. Until the renaming, the process
+that fills the folder holds a lock on the folder. So a folder with a temporary name and without a lock was
+left by a killed process.
 """
 
 import fcntl

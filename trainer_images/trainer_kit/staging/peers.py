@@ -41,7 +41,7 @@ class Peers:
         self.bytes_sent += content.numel()
 
     def receive(self, room: Tensor, source: int) -> Tensor:
-        """Fill the tensor with the next bytes of `source`, and return it."""
+        """Fill the tensor `room` with the next bytes from the rank `source`, and return the tensor."""
         dist.recv(room, source)
         return room
 

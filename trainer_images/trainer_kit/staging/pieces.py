@@ -145,7 +145,7 @@ def make(folder: Path, files: Sequence[File]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
                 file.truncate(size)
-        except OSError as error:  # for example, a store may have both a file a and a file a/b
+        except OSError as error:  # for example, object storage may have files a and a/b
             raise StorageError(f"cannot make {path}: {error}") from error
 
 

@@ -111,7 +111,7 @@ def without_cancelled(serialized: bytes) -> bytes:
     """Return the serialized status with `failure` in place of `cancelled`, for clients that do not know
     `cancelled`.
 
-    The text of the status is not changed.
+    The sentences in its `message` are not changed.
     """
     status = pb.GetTrainingStatusResponse.FromString(serialized)
     if status.status == pb.cancelled:
@@ -137,9 +137,9 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """Return the pace of each rank that reports one, by the number of the rank.
+    """Return the pace of each instance that reports one, by its number (the `rank` of statuses).
 
-    If a rank has several processes, its pace is that of the process with the fewest steps.
+    If an instance has several processes, its pace is that of the process with the fewest steps.
     """
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}
@@ -164,7 +164,7 @@ def _paces(job: Job) -> dict[int, pb.RankPace]:
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
     """Return the progress message; None if there is no progress.
 
-    The message has the speed and the remaining time only with `goes_on`.
+    The message has the speed and the remaining time only if training continues (`goes_on`).
     """
     if progress is None:
         return None

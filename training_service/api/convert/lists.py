@@ -19,7 +19,7 @@ _LONGEST_ID = 18  # digits; ids are shorter
 def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
     """Return the filter, the size of the page, and a bound: the page has only jobs with lower ids.
 
-    The bound is None if all ids are allowed. Raises InvalidField.
+    The bound is None if all ids are allowed. Raises InvalidField if a field of the message is invalid.
     """
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")

@@ -6,7 +6,10 @@ from training_service.api.convert.times import moment
 
 
 def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
-    """Return the id of the job, and which part of its log is requested. Raises InvalidField."""
+    """Return the id of the job, and which part of its log is requested.
+
+    Raises InvalidField if `since` is not a valid time.
+    """
     return message.job_id, LogRequest(
         rank=message.rank,
         all_ranks=message.all_ranks,

@@ -13,8 +13,8 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, time_of, timestamp
 
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""The largest size in bytes of the jobs in the message. Further jobs are left out. A bound is needed, since
-callers choose how long the texts of their jobs are."""
+"""The largest size in bytes of all jobs in the message together. Further jobs are left out. A bound is
+needed, since callers choose how long the texts of their jobs are."""
 _LARGEST = 2**63 - 1
 
 

@@ -37,7 +37,7 @@ class LiveQueue:
     unknown: int
     """The number of jobs whose run time is not known."""
     omitted: int
-    """The number of further jobs, which the service has left out."""
+    """The number of further jobs, which the service has left out of its snapshot."""
 
     @property
     def running(self) -> int:

@@ -1,9 +1,9 @@
 """Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
 A command passes a message and two functions: `line` formats the message as a line, and `drawn` returns it as
-a Rich object. This module chooses between them. With --quiet, it writes only the value that a script needs:
-the result of the function `brief` if the command passes one. Otherwise, this is the id of the job or, if the
-message has no job, the line.
+a Rich object. This module chooses between them. With --quiet, it writes only the value that a script needs.
+If the command passes a function `brief`, the value is its result. Otherwise, the value is the id of the job
+or, if the message has no job, the line.
 """
 
 import logging

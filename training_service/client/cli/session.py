@@ -28,7 +28,7 @@ class Session:
 
     @property
     def connection(self) -> Connection:
-        """The connection to the service. Raises InvalidRequest; see client.connection."""
+        """The connection to the service. Raises InvalidRequest if the configuration file cannot be used."""
         return connection(self.address, **{name: getattr(self, name) for name in _OF_TLS})
 
     def client(self, token: str | None = None) -> TrainingClient:

@@ -57,7 +57,11 @@ def read(path: Path, *, sequence: int | None = None) -> Model:
 
 
 def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) -> Model:
-    """Return the model of a parsed `config.json`. `where` names the file in errors. Raises ValueError."""
+    """Return the model of a parsed `config.json`. `where` names the file in errors.
+
+    Raises ValueError if the family is not supported, if a field is missing or not valid, or if `sequence` is
+    too long.
+    """
     family = document.get("model_type")
     if family not in FAMILIES:
         problem = (

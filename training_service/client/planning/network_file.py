@@ -1,4 +1,4 @@
-"""Reads the measured network of `network-check` (network.json) for the planner."""
+"""Reads the measured network of `network-check` (network.json) for `trainctl plan`."""
 
 import json
 import math

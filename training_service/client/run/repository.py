@@ -47,7 +47,7 @@ class Revision:
     """The state of a folder in its git repository."""
 
     version: str = ""
-    """The commit, with `-dirty` if files of the folder have changed since.
+    """The commit, with `-dirty` if tracked files of the folder have changed since.
 
     Empty: there is no git or no commit, or git failed.
     """

@@ -115,7 +115,10 @@ def read_folder(
 
 
 def read_file(path: str, place: Path) -> LocalFile:
-    """Read a file that is sent as `path`, which may differ from its own path. Raises InvalidRequest."""
+    """Read the file `place`, which is sent under the path `path`, and never as an executable file.
+
+    Raises InvalidRequest if its content cannot be read.
+    """
     status = place.stat()
     return _read(_Found(path, place, status.st_size, status.st_mode & ~stat.S_IXUSR))
 

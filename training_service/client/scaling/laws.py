@@ -59,7 +59,7 @@ class Point:
     """The standard error of the time in seconds, or 0 if it is not known."""
 
     def __post_init__(self) -> None:
-        """Check the values. Raises ValueError."""
+        """Check the values. Raises ValueError if one is out of range."""
         if self.instances < 1:
             raise ValueError(f"instances is {self.instances}; it must be at least 1")
         if not 0 < self.seconds < math.inf:

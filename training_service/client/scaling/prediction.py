@@ -15,7 +15,7 @@ class Network:
     bandwidth: float
     """The bytes that an instance sends per second."""
     bytes_a_step: float
-    """The bytes of the gradients of one instance, which a step adds up over all instances."""
+    """The bytes of one instance's gradients. A step adds up the gradients of all instances."""
     messages: int = 1
     """The number of all-reduces of a step, one for each bucket of gradients."""
 
@@ -65,9 +65,9 @@ def predict(one: float, two: float, scaling: Scaling, network: Network | None = 
     """Return the prediction from the seconds of a step on one instance (`one`) and on two (`two`).
 
     With perfect scaling, `two` would be half of `one` if the scaling is strong, and equal to `one` if it is
-    weak. If `two` is longer, the network explains the excess as far as possible. The remainder gives `rest`,
-    whose part of a step grows as (n-1)/n. Without a network, `rest` explains the whole excess: Amdahl's law.
-    Without an excess, `exposed` and `rest` are 0.
+    weak. If `two` is longer, the network explains the excess as far as possible. The remainder gives `rest`:
+    a step on n instances takes (n-1)/n of it. Without a network, `rest` explains the whole excess: Amdahl's
+    law. Without an excess, `exposed` and `rest` are 0.
 
     Raises ValueError if a time is not above 0.
     """

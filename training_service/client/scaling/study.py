@@ -132,12 +132,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of a series with the fastest one, by their rates on `instances` instances.
-
-    This is the largest number of instances for which all compared series have a rate.
-    """
+    """A comparison of a series with the fastest one, by their rates on the same number of instances."""
 
     instances: int
+    """The largest number of instances for which all compared series have a rate."""
     fastest: Series
     behind: float
     """The share by which the series is slower than the fastest one; 0 for the fastest one itself."""

@@ -87,7 +87,7 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Return the record and the events of the sweep in the folder. Another program may be running the sweep.
+    """Return the `Record` and the events of the sweep in the folder. Another program may run this sweep now.
 
     Raises NotFound if there is no sweep, and InvalidRequest if a file is damaged.
     """

@@ -16,7 +16,7 @@ Assignment = Mapping[str, Value]
 class Method(Protocol):
     """Proposes trials.
 
-    Proposals depend only on previous trials, so a resumed sweep makes the same proposals.
+    Proposals depend only on the settings and on previous trials, so a resumed sweep makes the same proposals.
     """
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:

@@ -16,7 +16,7 @@ MOST = 20
 async def chosen_jobs(visit: Visit) -> Sequence[JobView]:
     """Return the jobs that the URL names.
 
-    Raises InvalidField if the URL does not have 1 to MOST ids, and JobNotFound if there is no such job.
+    Raises InvalidField if the URL does not have 1 to MOST ids, and JobNotFound if one of them is unknown.
     """
     texts = [part for text in visit.request.query_params.getlist("job") for part in text.split(",") if part]
     chosen = job_ids(texts)

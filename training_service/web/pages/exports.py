@@ -33,7 +33,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def events(visit: Visit) -> Response:
-    """Send the chosen series of the chosen jobs as an archive of event files, one for each attempt."""
+    """Send the chosen series of the chosen jobs as an archive, with an event file for each attempt."""
     jobs = [view.job for view in await chosen_jobs(visit)]
 
     async def content() -> AsyncGenerator[bytes, None]:

@@ -161,7 +161,7 @@ async def _kept(visit: Visit, filled: Filled) -> pb.TrainRequest:
     """Return a request with only the values for which the form has no input (`_KEPT`), from the job that the
     form was filled from.
 
-    It is empty if the form was not filled from a job. Raises JobNotFound.
+    It is empty if the form was not filled from a job. Raises JobNotFound if that job does not exist.
     """
     kept = pb.TrainRequest()
     if filled.source:

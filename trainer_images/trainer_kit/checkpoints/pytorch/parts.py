@@ -1,4 +1,4 @@
-"""Writes and reads the parts of a checkpoint by torch.distributed.checkpoint and fsspec.
+"""Writes and reads the parts of a checkpoint with torch.distributed.checkpoint and fsspec.
 
 PyTorch's own bridge to fsspec is not used, for these reasons:
 
@@ -68,7 +68,7 @@ class PartsReader(FileSystemReader):
         """Read the list of tensors with their positions.
 
         Raises DamagedError if the list is missing, is malformed or names a file that is not verified, and
-        UntrustedTypeError as in `read_metadata`.
+        UntrustedTypeError if it contains types that are not allowed.
         """
         name = ".metadata"
         if name not in self._names:
@@ -158,7 +158,7 @@ class Parts(FileSystemBase):
     def exists(self, path: StrPath) -> bool:
         """Return whether this process has written the file.
 
-        Storage is not asked, since no other run writes to the folder.
+        Storage is not asked: no other run writes to the folder, and each process writes files of its own.
         """
         return os.fspath(path) in self.written
 

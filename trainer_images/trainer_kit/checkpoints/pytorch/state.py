@@ -66,13 +66,13 @@ class State:
         """Restore a state that `world_size` processes have saved.
 
         A rank that was not among them keeps its random state. Raises UnfitError if the model or an optimizer
-        differs from the saved one. The content of both is then undefined.
+        differs from the saved one. The values in the model and the optimizers are then undefined.
         """
         state = {**self._tensors(), "others": b""}
         if self.group.rank < world_size:
             state[self._own()] = b""
         hook = low_rank_of(self.model)
-        # Either all processes that saved had such a hook, or none had.
+        # Either all processes that saved had a PowerSGD hook, or none had.
         if hook and self._own_averaging() in reader.read_metadata().state_dict_metadata:
             state[self._own_averaging()] = b""
         try:
@@ -119,7 +119,7 @@ class State:
 
 
 def reason_of(error: CheckpointException) -> str:
-    """Return the first line of the error of the first process that failed."""
+    """Return the first line of the error in the failed process with the lowest rank."""
     cause = _cause_of(error)
     return str(cause).partition("\n")[0] or type(cause).__name__
 

@@ -1,4 +1,4 @@
-"""trainctl algorithms and datasets; trainctl algorithm and dataset set and rm."""
+"""trainctl algorithms, algorithm set, algorithm rm, datasets, dataset set and dataset rm."""
 
 import tomllib
 from collections.abc import Iterator, Mapping

@@ -21,9 +21,9 @@ _AT_ONCE: Final = 16
 def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:
     """Call `act` for each job once, in threads. Call `show` for each result, in the order of the jobs.
 
-    Failures are printed in this order, too, and the first one determines the exit code. Unavailable and
-    Untrusted are handled differently, since the calls for other jobs would fail in the same way. No further
-    call is made, and the error is raised when the calls in progress have ended.
+    Failures are printed in this order, too, and the first one determines the exit code. After Unavailable or
+    Untrusted, no further call is made, since it would fail in the same way. Then the error is raised when the
+    calls in progress have ended.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()

@@ -235,7 +235,10 @@ def _describe(session: Session, found: LiveQueue, assume: timedelta) -> None:
 
 
 def _refuse_options(context: typer.Context, names: Sequence[str], *, is_trace: bool) -> None:
-    """Raise BadParameter if one of the options `names` was given. The message depends on `is_trace`."""
+    """Raise BadParameter if one of the options `names` was given: they are for the other kind of input.
+
+    `is_trace` says whether the input is a trace, and not the queue of the service.
+    """
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

@@ -1,6 +1,6 @@
-"""Options of `trainctl scale` that say when more instances are worth it.
+"""Options of `trainctl scale`: when more instances are worth it, and how often the jobs are checked.
 
-`trainctl submit --instances auto` has options with the same names, and uses the same check.
+`trainctl submit --instances auto` has options with the same names, and checks them with `prices`, too.
 """
 
 from typing import Annotated
@@ -20,7 +20,10 @@ Every = Annotated[
 
 
 def prices(least: float, price: float | None, value_of_time: float | None) -> Prices:
-    """Return the prices by which a number of instances is judged. Raises BadParameter."""
+    """Return the prices by which a number of instances is judged.
+
+    Raises BadParameter if a value is not allowed.
+    """
     if not 0 < least <= 1:
         raise typer.BadParameter(f"{least:g} must be above 0 and at most 1", param_hint="--least-efficiency")
     for option, amount in (("--price", price), ("--value-of-time", value_of_time)):

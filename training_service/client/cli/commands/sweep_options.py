@@ -15,7 +15,7 @@ _RANGE = re.compile(r"(?P<low>[^,]+?)\.\.(?P<high>[^,:]+)(?::(?P<log>log)|:step=
 def parsed_space(texts: Iterable[str], option: str) -> dict[str, Any]:
     """Parse KEY=SPACE options into a table like `space` in a sweep's TOML file.
 
-    Raises BadParameter with the option's name.
+    Raises BadParameter, which names the option, if a text is not valid.
     """
     return {name: _axis(name, text, option) for name, text in parsed(texts, option).items()}
 

@@ -24,7 +24,7 @@ class _Entry:
 
 
 def draw(output: Output, client: TrainingClient, job: int, label: str, path: Path | None) -> None:
-    """Draw the timeline of a job: to an image, on the terminal, or as lines.
+    """Show the timeline of a job: as an image, on the terminal, as lines, or as JSON.
 
     Raises BadParameter if the job has no timeline or the image cannot be drawn, and ServerError if the
     timeline's file is invalid.

@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="Create, list and revoke tokens.")
 
 
 def role_of(word: str) -> Role.ValueType:
-    """Parse a role. Raises BadParameter."""
+    """Parse a role. Raises BadParameter if there is no such role."""
     if word not in _ROLES:
         raise typer.BadParameter(f"'{word}' is not one of {', '.join(_ROLES)}")
     return Role.Value(word)

@@ -19,7 +19,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,11}")
 def changes(
     add: Sequence[str], quota: Sequence[str], preempt: bool = False, spot: Spot | None = None
 ) -> Changes:
-    """Return the changes that the options of a what-if ask for. Raises BadParameter."""
+    """Return the changes that the options ask for. Raises BadParameter if one is not valid."""
     most = trace.MOST_INSTANCES
     added = {flavor: _whole(flavor, text, -most, "--add") for flavor, text in parsed(add, "--add").items()}
     quotas = [_quota(queue, text) for queue, text in parsed(quota, "--quota").items()]
@@ -30,7 +30,7 @@ def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
     """Return `made` with one more change, which gives the cluster `capacity` instances.
 
     Raises BadParameter if the cluster has several flavors or known machines, or if `made` already changes
-    the capacity of its flavor.
+    its capacity.
     """
     if len(cluster.flavors) != 1:
         names = ", ".join(flavor.name for flavor in cluster.flavors)
@@ -59,7 +59,7 @@ def _whole(name: str, text: str, least: int, option: str) -> int:
 
 
 def _quota(queue: str, text: str) -> Quota:
-    """Return the quota of a queue, given as N, RESOURCE=N or FLAVOR/RESOURCE=N. Raises BadParameter."""
+    """Return the quota of a queue. Raises BadParameter if the text is not N or [FLAVOR/]RESOURCE=N."""
     where, equals, amount = text.rpartition("=")
     if not equals:
         return Quota(queue, _whole(queue, text, 0, "--quota"))

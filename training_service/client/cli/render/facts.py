@@ -22,7 +22,7 @@ Fact = tuple[str, str]
 _SILENT_SECONDS = 600
 _LATE_SECONDS = 30
 _LATE_STEPS = 3
-"""A report is late if the last one is older than _LATE_SECONDS seconds, and older than the time of
+"""The next report is late if the last one is older than _LATE_SECONDS seconds, and older than the time of
 _LATE_STEPS steps.
 """
 
@@ -140,7 +140,9 @@ def last_failure(status: GetTrainingStatusResponse) -> str:
 
 
 def _last_failed(status: GetTrainingStatusResponse) -> Move | None:
-    """Return the move that queued the job again after its last failed attempt; None if there is none."""
+    """Return the state change that queued the job again after its last failed attempt; None if there is
+    none.
+    """
     for move in reversed(status.moves):
         if move.status == TrainingStatus.queuing and move.HasField("diagnosis"):
             return move

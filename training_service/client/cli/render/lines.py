@@ -62,7 +62,7 @@ def _times(status: GetTrainingStatusResponse) -> list[facts.Fact]:
 
 
 def update(status: GetTrainingStatusResponse) -> str:
-    """Return the state of a followed job in one line, and the reason of a failure below it."""
+    """Return the state of a followed job in one line and, if the job has failed, the diagnosis below it."""
     line = f"job {status.job_id}: {', '.join(facts.standing(status))}"
     if goes_on(status) or not status.HasField("diagnosis"):
         return line

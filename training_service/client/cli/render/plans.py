@@ -20,7 +20,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """A decision of the planner, with the inputs of the decision."""
+    """A decision of `trainctl plan transformer`, with its inputs."""
 
     training: Training
     cluster: Cluster
@@ -46,7 +46,7 @@ class Advice:
     def shown(self) -> list[Choice]:
         """The best choices on the chosen number of devices, the best one first.
 
-        If the runner-up is not among them, it follows.
+        If the second-best choice (`reasons.runner_up`) is not among them, it is added at the end.
         """
         first = list(self.decision.at_best[:_SHOWN])
         other = reasons.runner_up(self.decision)

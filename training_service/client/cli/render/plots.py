@@ -44,7 +44,10 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
 
 
 def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
-    """Write a plot for each metric to one image, in the format of the suffix. Raises BadParameter."""
+    """Write a plot for each metric to one image, in the format of the suffix.
+
+    Raises BadParameter if the image cannot be written; see `check`.
+    """
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
@@ -67,7 +70,8 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
     """Return the smallest and the largest finite value of the curves; 0 and 0 if there is none.
 
-    NaN and infinities are marked at these heights.
+    These are the heights of the marks for values that are not finite: the largest for infinity, the smallest
+    for NaN and -infinity.
     """
     finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
     return min(finite, default=0.0), max(finite, default=0.0)

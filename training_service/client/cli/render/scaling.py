@@ -1,4 +1,4 @@
-"""Shows a study of scaling: a table of each series, its law, and how many instances are worth using."""
+"""Shows a study of scaling: for each series of trials, a table, the law, and the best number of instances."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from training_service.client.scaling.worth import Prices, by_efficiency, by_pric
 
 @dataclass(frozen=True)
 class Shown:
-    """A series of a study, and the prices by which its numbers of instances are judged."""
+    """A series of a study's trials, and the prices by which its numbers of instances are judged."""
 
     series: Series
     prices: Prices
@@ -160,7 +160,7 @@ def _against(comparison: Comparison) -> str:
 def save(every: Sequence[Shown], path: Path) -> None:
     """Plot speed-up, efficiency and the share of waiting of all series into one image.
 
-    Raises BadParameter.
+    Raises BadParameter if the image cannot be written.
     """
     with plots.picture(path, 2) as (speed_up, efficiency):
         most = max((max(shown.series.rates, default=1) for shown in every), default=1)

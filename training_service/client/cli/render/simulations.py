@@ -107,7 +107,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 
 def _reason(shown: Shown) -> str:
-    """Say why jobs never started: the reason of the largest of these jobs."""
+    """Say why the largest of the jobs that never started did not start."""
     records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances
@@ -195,14 +195,14 @@ def duration(seconds: float) -> str:
 
 
 def check_picture(path: Path) -> None:
-    """Check that a picture can be drawn. Raises BadParameter."""
+    """Raise BadParameter if a picture cannot be drawn to this file."""
     plots.check(path, "--plot")
 
 
 def save(shown: Sequence[Shown], path: Path) -> None:
     """Draw utilisation, waiting, fairness and the queues' shares of the simulations to a file.
 
-    Raises BadParameter.
+    Raises BadParameter if the file cannot be written.
     """
     with plots.picture(path, 3 + len(shown)) as axes:
         drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)

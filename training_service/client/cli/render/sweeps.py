@@ -35,8 +35,8 @@ def table(
 ) -> RenderableType:
     """Return a table of trials, the best first.
 
-    `statuses` has the statuses of live jobs by the number of the trial. If there are more than `max_rows`
-    trials, the last of the ended ones are left out; live trials are always shown.
+    `statuses` has the statuses of live jobs by the number of the trial. If the table would have more than
+    `max_rows` rows, its last rows of ended trials are left out; live trials are always shown.
     """
     rows = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     rows.add_column("TRIAL", justify="right", no_wrap=True)
@@ -102,7 +102,10 @@ def summary(trial: Trial, objective: Objective) -> str:
 
 
 def save(sweep: Sweep, trials: Sequence[Trial], path: Path) -> None:
-    """Plot the objective by trial and by each parameter into one image. Raises BadParameter."""
+    """Plot the objective by trial and by each parameter into one image.
+
+    Raises BadParameter if the image cannot be written.
+    """
     valued = [trial for trial in trials if trial.value is not None]
     with plots.picture(path, 1 + len(sweep.space)) as (by_trial, *others):
         _draw_by_trial(by_trial, valued, sweep.objective)

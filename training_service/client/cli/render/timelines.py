@@ -81,7 +81,10 @@ def line(job: int, box: Box) -> str:
 
 
 def save(timeline: Timeline, label: str, path: Path) -> None:
-    """Write an image with a row for each rank, in the format of the suffix. Raises BadParameter."""
+    """Write an image with a row for each rank, in the format of the suffix.
+
+    Raises BadParameter if the image cannot be written; see `plots.check`.
+    """
     plots.check(path, "--output")
     pyplot: Any = import_module("matplotlib.pyplot")
     ranks = timeline.measured.ranks

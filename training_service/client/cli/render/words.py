@@ -22,7 +22,7 @@ _RANKS_SHOWN = 8
 
 
 def printable(text: str) -> str:
-    r"""Escape all characters that are not printable, so that ESC becomes \x1b.
+    r"""Escape all characters that are not printable: for example, ESC becomes \x1b.
 
     This includes line breaks and bidirectional overrides.
     """
