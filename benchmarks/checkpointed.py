@@ -78,9 +78,9 @@ def overhead(group: Group) -> None:
 
 
 def agreement(group: Group) -> None:
-    """Measure windows in which the processes agree on saves, and windows without such agreement, in turn.
+    """Measure what it costs that the processes agree before each step whether to save.
 
-    Print the results.
+    Windows with and without this exchange alternate. No save becomes due. Print the results.
     """
     os.environ |= {"CHECKPOINT_EVERY_SECONDS": "1e6"}
     work = Work(group, width=128)

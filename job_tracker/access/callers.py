@@ -64,8 +64,8 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` has the names that make a caller an operator: the name in its client certificate, or
-        the name of its token if the token has no role.
+        """`operators` has the names of operators. A caller is an operator if one of them is the name in its
+        client certificate, or the name of its token and the token has no role.
 
         `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
         gives Unix time.

@@ -108,11 +108,11 @@ class Observation:
         Usually, this is the first failure, because later failures are often its consequences. If several
         ranks fail at the same time, the rank with the lowest number counts as the first.
 
-        Losing a peer crashes a rank, and this crash may be observed before the failure of the peer. So within
-        5 s of the first failure, a failure that is not a crash counts as the cause of the crashes, even of
-        earlier ones. If there are only crashes, a crash that does not name a lost peer counts as the cause of
-        those that do. If the chosen crash names a lost peer, and another rank had ended before it with exit
-        code 0, that other rank is the cause, because it left too early.
+        Losing a peer crashes a rank, and this crash may be observed before the failure of the peer. So if a
+        failure that is not a crash follows within 5 s of the first failure, it counts as the cause of all
+        crashes, even of those before it. If there are only crashes, a crash that does not name a lost peer
+        counts as the cause of those that do. If the chosen crash names a lost peer, and another rank had
+        ended before it with exit code 0, that other rank is the cause, because it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]

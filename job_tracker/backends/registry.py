@@ -117,9 +117,9 @@ class BackendPlugin(Protocol):
 
     @property
     def flavors(self) -> Mapping[str, Mapping[str, str]]:
-        """The flavors whose machines the settings describe, by name, with the labels of these machines.
+        """By name, the flavors whose machines the settings describe, each with the labels of its machines.
 
-        If `scheduling.flavors` has no capacity for a flavor, its capacity follows its machines.
+        If `scheduling.flavors` has no capacity for a flavor, its capacity is that of its machines.
         """
         return {}
 

@@ -46,7 +46,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """Set an end for the turn that has lasted longest, of those that have no end yet."""
+        """Of the turns that have no end yet, set an end for the one that has lasted longest."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

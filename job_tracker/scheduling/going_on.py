@@ -176,7 +176,7 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return the time at which the gang with this stake, which is being stopped, is planned to be gone.
+    """Return the time at which a gang that is being stopped is expected to be gone. `stake` is its stake.
 
     If the stop takes longer than planned, the planned duration is doubled until the time is later than now.
     """

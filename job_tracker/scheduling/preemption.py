@@ -117,7 +117,7 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
     """Return the waiting gangs for which other gangs may be stopped.
 
-    Gangs with claims come first, then gangs within guaranteed quotas.
+    Gangs for which jobs were already stopped (their claims) come first, then gangs within guaranteed quotas.
     """
     if not snapshot.is_open or not snapshot.stakes:
         return []

@@ -263,7 +263,7 @@ class Tracker:
                 return await self._settle(key)
 
     async def _queue_due_jobs(self) -> timedelta:
-        """Add the jobs that are due to the work queue. Return the time after which this must be repeated."""
+        """Add to the work queue the jobs that are due. Return the time after which this must be repeated."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
         for job_id, due_at in first:

@@ -199,12 +199,12 @@ class ProjectTrees:
             os.close(blobs)
 
     def archive(self, tree: str, folder: str, shared: Sequence[str] = ()) -> Generator[bytes, None, None]:
-        """Yield a tar archive of the tree: see archived. Raises TreeDamaged and OSError."""
+        """Yield a tar archive of the tree (contents.archived). Raises TreeDamaged and OSError."""
         with self.reading(tree) as contents:
             yield from archived(contents, folder, shared)
 
     def only_file(self, tree: str, check: Callable[[Manifest], None]) -> Generator[bytes, None, None]:
-        """Yield the content of the only file of a tree. `check` raises an error for a tree of another kind.
+        """Yield the content of the only file of a tree. `check` must raise an error for any other tree.
 
         Raises TreeDamaged and OSError.
         """

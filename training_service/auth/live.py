@@ -86,8 +86,8 @@ class Live(Generic[T]):
                 log.error("%s; the previous content stays in use", error)
             self.problem = str(error)
         else:
-            # The state may change without the content: each minute, a kubelet sets the group of mounted
-            # Secrets again.
+            # The state may change although the content does not: each minute, a kubelet sets the owner group
+            # of the files of mounted Secrets again.
             changed = value != self._value
             is_news = self._announces if changed else self.problem is not None
             if state != self._state and is_news:

@@ -126,7 +126,7 @@ def _line(problem: Problem, sources: Mapping[str, Mapping[str, Any]]) -> str:
 def _holds(values: Any, path: tuple[str, ...]) -> bool:
     for key in path:
         if not isinstance(values, Mapping):
-            return True  # this source has a value in place of a group
+            return True  # this source has a plain value in place of a table, which is the problem
         if key not in values:
             return False
         values = values[key]

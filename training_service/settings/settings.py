@@ -133,7 +133,11 @@ class Settings(BaseSettings):
 
     @classmethod
     def shipped_algorithms(cls) -> dict[str, Algorithm]:
-        """Return the built-in algorithms, by name; none if this class has no tables for backends."""
+        """Return the built-in algorithms by name.
+
+        There are none for the base class: only the class from `settings_model` has the tables of the
+        backends, which the algorithms need.
+        """
         model = cls.algorithm_model()
         return {} if model is Algorithm else default_algorithms(model)
 

@@ -124,7 +124,7 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
 
 def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
-    """Return the exception that the same process printed right before the traceback of the last exception.
+    """Return the exception that was printed right before the traceback of the last one, by the same process.
 
     None: there is no such exception.
     """

@@ -119,7 +119,7 @@ class Leader:
             )
 
     def ask(self) -> None:
-        """Ask the other servers for the states of their shards after the gradients ordered so far."""
+        """Ask each other server for its shard, in the state after all gradients that are ordered so far."""
         self._states = {}
         for server in self._servers.values():
             self._post.send(server, Message(Kind.ASK))

@@ -175,7 +175,8 @@ class Replica:
         return True
 
     def _copy(self) -> None:
-        """Move the ordered gradients that have arrived to `_copied`, and send copies to the standby.
+        """Take gradients in their order, as far as they have arrived: add them to `_copied`, and copy them to
+        the standby, if there is one.
 
         A request for the state is answered once the gradients before it have been taken. Raises GroupError if
         an ordered gradient is lost.

@@ -28,7 +28,7 @@ def sync_open(file: IO[bytes]) -> None:
 
 
 def sync_file(filesystem: AbstractFileSystem, path: str) -> None:
-    """Wait until a closed file is on disk."""
+    """Wait until a closed file is on disk. For an object store, do nothing."""
     if isinstance(filesystem, LocalFileSystem):
         _sync(path)
 

@@ -75,7 +75,7 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
     return [
         mpirun,
         *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
-        # The daemon remains a child of its host, which waits for it.
+        # Otherwise, a daemon would detach itself, and the program that started it could not wait for it.
         "--leave-session-attached",
         # The service decides which cores an instance may use.
         *("--bind-to", "none"),

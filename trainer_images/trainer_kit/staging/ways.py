@@ -48,7 +48,7 @@ class Route(NamedTuple):
 
 
 def route(way: Way, rank: int, size: int) -> Route:
-    """Return the route of a rank in the way `direct`, `broadcast` or `relay`."""
+    """Return the route of a rank. `way` is `direct`, `broadcast` or `relay`."""
     match way:
         case Way.DIRECT:
             return Route(None)

@@ -75,7 +75,7 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the seconds of latencies and of bytes for exchanges between pairs of ranks.
+    """Return the seconds of latency and of transfer for exchanges between pairs of ranks.
 
     The distance between the ranks of a pair is halved in each round. Ranks beyond the largest power of two
     also exchange all bytes with another rank.
@@ -93,7 +93,7 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the seconds of latencies and of bytes for a tree in each machine, and a ring between machines.
+    """Return the seconds of latency and of transfer for a tree in each machine, and a ring between machines.
 
     The ring has one rank of each machine.
     """
@@ -110,7 +110,7 @@ def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[
 
 
 def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the seconds of latencies and of bytes for rings in the rows and columns of a grid of ranks.
+    """Return the seconds of latency and of transfer for rings in the rows and columns of a grid of ranks.
 
     The grid is as square as possible.
     """

@@ -87,7 +87,7 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Return the `Record` and the events of the sweep in the folder. Another program may run this sweep now.
+    """Return the `Record` and the events of the sweep in the folder. Meanwhile, a program may run the sweep.
 
     Raises NotFound if there is no sweep, and InvalidRequest if a file is damaged.
     """

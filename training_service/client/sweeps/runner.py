@@ -207,7 +207,7 @@ class Runner:
     def _stop_after_enough(self, trial: Trial, job: int) -> None:
         """Cancel a job that has reported the metric often enough.
 
-        As for pruning, the event is written to disk before the job is cancelled.
+        The event is written to disk before the job is cancelled, as when a job is pruned.
         """
         objective = self._journal.record.settings.objective
         curve = curve_of(self._client, job, objective.metric)

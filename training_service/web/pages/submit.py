@@ -158,10 +158,10 @@ def _sent(visit: Visit) -> Filled:
 
 
 async def _kept(visit: Visit, filled: Filled) -> pb.TrainRequest:
-    """Return a request with only the values for which the form has no input (`_KEPT`), from the job that the
-    form was filled from.
+    """Return a request with only the values for which the form has no input (`_KEPT`).
 
-    It is empty if the form was not filled from a job. Raises JobNotFound if that job does not exist.
+    They are copied from the job with which the form was filled. The request is empty if there is no such job.
+    Raises JobNotFound if the job does not exist any more.
     """
     kept = pb.TrainRequest()
     if filled.source:

@@ -88,7 +88,9 @@ def run(
         ),
     ] = "",
     resource: pods.Resources = None,
-    name: Annotated[str, typer.Option(help="A name for people. Default: that of the program's file.")] = "",
+    name: Annotated[
+        str, typer.Option(help="A name of the job, for people to read. Default: that of the program's file.")
+    ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
     tag: submission.Tags = None,
     tree: Annotated[

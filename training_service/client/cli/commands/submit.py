@@ -28,7 +28,7 @@ def submit(
     version: Annotated[
         str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
     ] = "",
-    name: Annotated[str, typer.Option("--name", help="A name for people.")] = "",
+    name: Annotated[str, typer.Option("--name", help="A name of the job, for people to read.")] = "",
     parameter: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter. Repeatable."),
@@ -81,7 +81,7 @@ def submit(
 ) -> None:
     """Queue a training job and print its id.
 
-    In a pipe, the first line is the id alone: JOB=$(trainctl submit ...).
+    If the output is not a terminal, the first line is the id alone: JOB=$(trainctl submit ...).
     """
     session = session_of(context)
     parameters = parsed(parameter or (), "-p")
