@@ -1,6 +1,5 @@
 """Data parallel training of a linear classifier with Horovod on PyTorch."""
 
-import json
 import os
 
 import horovod.torch as hvd
@@ -11,6 +10,7 @@ from trainer_kit import horovod, process
 from trainer_kit.artifacts import publishing
 from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
+from trainer_kit.progress import present
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "10")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "2")), int(os.environ.get("SEED", "1"))
@@ -45,8 +45,7 @@ def train() -> None:
                     run.step()  # saves a checkpoint if one is due
                 mean = float(hvd.allreduce(torch.stack(losses).mean()))  # average by default
                 if hvd.rank() == 0:
-                    counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-                    print("::progress::", json.dumps({**counts, "metrics": {"loss": mean}}))
+                    present().report(step=run.steps, epoch=epoch, total_epochs=EPOCHS, loss=mean)
 
         if hvd.rank() == 0:
             x, y = read(job.data_uri, "test")

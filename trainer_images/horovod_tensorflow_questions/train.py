@@ -1,6 +1,5 @@
 """Data parallel training of a Keras model with Horovod on TensorFlow."""
 
-import json
 import os
 
 import horovod.tensorflow as hvd
@@ -12,6 +11,7 @@ from trainer_kit import horovod, process
 from trainer_kit.artifacts import publishing
 from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
+from trainer_kit.progress import present
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "10")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "2")), int(os.environ.get("SEED", "1"))
@@ -53,8 +53,7 @@ def train() -> None:
                     run.step()  # saves a checkpoint if one is due
                 mean = float(hvd.allreduce(tf.constant(np.mean(losses))))  # average by default
                 if hvd.rank() == 0:
-                    counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-                    print("::progress::", json.dumps({**counts, "metrics": {"loss": mean}}))
+                    present().report(step=run.steps, epoch=epoch, total_epochs=EPOCHS, loss=mean)
 
         if hvd.rank() == 0:
             x, y = load(job.data_uri, "test")

@@ -1,6 +1,5 @@
 """Data parallel training of a linear classifier: every process trains on its part of each batch."""
 
-import json
 import os
 from typing import Any
 
@@ -11,6 +10,7 @@ from question_features import TERMS, load, shares
 from trainer_kit.artifacts import publishing
 from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
+from trainer_kit.progress import present
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "10")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "2")), int(os.environ.get("SEED", "1"))
@@ -50,8 +50,7 @@ def train() -> None:
                 run.step()  # saves a checkpoint if one is due
             loss = world.allreduce(sum(losses) / len(losses)) / world.size
             if world.rank == 0:
-                counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-                print("::progress::", json.dumps({**counts, "metrics": {"loss": loss}}), flush=True)
+                present().report(step=run.steps, epoch=epoch, total_epochs=EPOCHS, loss=loss)
 
     if world.rank == 0:
         x, y = load(job.data_uri, "test")

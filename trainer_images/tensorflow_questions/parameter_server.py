@@ -1,6 +1,5 @@
 """Trains with ParameterServerStrategy: the chief schedules steps, workers run them, ps hold the model."""
 
-import json
 import os
 
 import numpy as np
@@ -10,6 +9,7 @@ from trainer_kit import background, process
 from trainer_kit.artifacts import publishing
 from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
+from trainer_kit.progress import present
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
@@ -61,8 +61,8 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
                 state["losses"].append(coordinator.schedule(step, (features[batch], classes[batch])))
                 run.step()  # if a checkpoint is due, completes the scheduled steps and saves it
             complete()
-            now = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-            print("::progress::", json.dumps({**now, "metrics": {"loss": np.mean(state["losses"]).item()}}))
+            loss = float(np.mean(state["losses"]))
+            present().report(step=run.steps, epoch=epoch, total_epochs=EPOCHS, loss=loss)
     x, y = load(job.data_uri, "test")
     learned = np.concatenate([part.numpy() for part in parts])
     accuracy = float(np.mean(np.argmax(x @ learned, axis=1) == y))

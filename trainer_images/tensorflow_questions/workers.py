@@ -1,6 +1,5 @@
 """Trains a Keras model with MultiWorkerMirroredStrategy: each worker has a share of every step."""
 
-import json
 import os
 
 import keras
@@ -12,6 +11,7 @@ from trainer_kit.artifacts import publishing
 from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 from trainer_kit.listening import await_end
+from trainer_kit.progress import present
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
 LR, SEED = float(os.environ.get("LR", "3")), int(os.environ.get("SEED", "1"))
@@ -53,8 +53,8 @@ def train() -> None:
                 losses.append(float(step(features[batch].astype("f4"), classes[batch])))
                 run.step()  # saves a checkpoint if one is due
             if rank == 0:
-                counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-                print("::progress::", json.dumps({**counts, "metrics": {"loss": float(np.mean(losses))}}))
+                loss = float(np.mean(losses))
+                present().report(step=run.steps, epoch=epoch, total_epochs=EPOCHS, loss=loss)
     if rank == 0:
         x, y = load(job.data_uri, "test")
         accuracy = float(np.mean(np.argmax(model(x.astype("f4")), axis=1) == y))
