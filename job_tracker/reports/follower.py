@@ -95,9 +95,14 @@ class LogFollower:
                 await asyncio.wait([task], timeout=_DRAIN_SECONDS)
             await end(task)
             # A live log may end early while its group is stopped. After the stop, the whole log can be read.
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(_DRAIN_SECONDS):
                     await self._read_to_the_end(follower)
+            except (LogsNotFound, AttemptOver):
+                pass
+            except (TrackerError, TimeoutError) as error:
+                why = str(error) or f"its log was not read within {_DRAIN_SECONDS:g} s"
+                log.warning("job %d: its last reports may be missing: %s", group.job_id, why)
         with suppress(TrackerError):  # a lost report must not delay the end of the job
             await self._buffer.write()
         self._buffer.close(attempt)
@@ -157,9 +162,8 @@ class LogFollower:
 
     async def _read_to_the_end(self, follower: _Follower) -> None:
         """Read the rest of the log of an ended group, from where this follower stopped."""
-        with suppress(TrackerError):
-            known = await self._buffer.progress_of(follower.attempt)
-            await self._read(follower, known, follow=False)
+        known = await self._buffer.progress_of(follower.attempt)
+        await self._read(follower, known, follow=False)
 
     async def _read(self, follower: _Follower, known: Progress, *, follow: bool) -> None:
         tail_lines = None if follower.after else _TAIL_LINES

@@ -154,6 +154,22 @@ async def test_lines_after_the_early_end_of_a_followed_log_are_read_when_the_gro
     assert ((await store.get(job.id)).progress or _nothing()).step == 2
 
 
+async def test_a_log_that_cannot_be_read_at_the_end_is_named_in_the_log_of_the_service(
+    store: SqliteStore, backend: CountedBackend, book: ReportBuffer, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend.breaks = True
+    job = await running(store, backend, progress(1))
+    follower = LogFollower(book, backend)
+    follower.follow(job)
+    await until_at(book, job, 1)
+    prints(backend, job, progress(2))
+    await backend.stop(job.group, timedelta(0))
+    backend.troubles = 1
+    await follower.finish(job.group)
+    assert f"job {job.id}: its last reports may be missing: too many open files" in caplog.messages
+    assert ((await store.get(job.id)).progress or _nothing()).step == 1
+
+
 @pytest.mark.parametrize("when", ["before it is followed", "while it is followed"])
 async def test_the_log_of_an_attempt_that_reports_by_calls_is_not_followed(
     store: SqliteStore, backend: CountedBackend, book: ReportBuffer, when: str
