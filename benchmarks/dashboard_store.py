@@ -151,8 +151,9 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield the keys and texts of the notes on how much the queue and the projects used on each of the DAYS
-    days before today. The use changes every five minutes.
+    """Yield notes as the store keeps them, each with its key: how much the queue and each project used.
+
+    There is a note of each for each of the DAYS days before today. The use changes every five minutes.
     """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):

@@ -140,7 +140,7 @@ class Admission:
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # so that the digest is that of earlier versions without these fields
+                del values[name]  # so the digest is that of earlier versions, which lacked this field
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest(), caller.default_project)
 

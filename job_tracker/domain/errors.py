@@ -88,7 +88,7 @@ class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
     def __init__(self, message: str, *, limit: str, retry_after: float | None = None) -> None:
-        """`limit` names the limit, usually by its setting, but without the name of a project or queue.
+        """`limit` names the limit, usually as its setting: `projects.max_queued`, without the project.
 
         `retry_after` is in seconds; None: unknown.
         """

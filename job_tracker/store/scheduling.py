@@ -25,7 +25,7 @@ class SchedulingStore(Protocol):
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write and remove these notes. Notes that are not in `changed` stay.
+        """Write the notes in `changed`, and remove those whose new text is None or empty. Others stay.
 
         Up to 1,000 notes are changed in one atomic step. More notes may take several steps.
         """

@@ -60,7 +60,7 @@ async def _look_at(access: RankAccess, group: GroupRef, rank: int) -> tuple[Outs
 
 @cache
 def command() -> tuple[str, ...]:
-    """Return the command that prints the positions of a rank's processes."""
+    """Return the command that prints where in the program each process of a rank is."""
     packed = base64.b85encode(zlib.compress(Path(inspector.__file__).read_bytes(), 9)).decode()
     unpack = f"import base64,zlib;exec(zlib.decompress(base64.b85decode({packed!r})))"
     return ("python3", "-I", "-S", "-c", unpack)

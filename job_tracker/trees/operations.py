@@ -288,7 +288,7 @@ class _Writing:
         await self._next()
 
     async def cancel(self) -> None:
-        """Forget the pieces that are not written yet."""
+        """Start no further writes. A thread that is writing may continue until the upload is closed."""
         if self._task is not None:
             await end(self._task)
 

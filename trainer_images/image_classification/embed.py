@@ -246,7 +246,7 @@ class Copies:
 
         `examples` has the N indices of these images among all images.
 
-        The noise, too, depends only on the seed, the epoch and the example.
+        Like the other changes, the noise of an example is the same in each run with the same seed.
         """
         noise = np.stack(
             [

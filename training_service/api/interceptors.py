@@ -168,8 +168,8 @@ class CallInterceptor:
             supervision.return_id()
             try:
                 if not _is_known(supervision.name):
-                    # `parse` comes from `_denied`, and raises Forbidden. It is called here, since the client
-                    # may send no message.
+                    # For an unknown method, `parse` was made by `_denied`, and raises Forbidden. It is called
+                    # here, since the client may send no message.
                     parse(b"")
                 call = await self._call_of(supervision, context, metadata)
                 async with self._identified(call), aclosing(_each_parsed(parse, messages)) as requests:

@@ -193,7 +193,10 @@ def _serves(place: str, asked: str) -> bool:
 
 
 def _hosts_and_port(place: str) -> tuple[frozenset[str], str]:
-    """Return the loopback addresses that the host of HOST:PORT stands for, and the port."""
+    """Return the addresses of the host of HOST:PORT, and the port.
+
+    Only `localhost`, `::` and `0.0.0.0` stand for other addresses, those of the loopback interface.
+    """
     name, _, port = place.rpartition(":")
     host = name.strip("[]").lower()
     return _LOOPBACK.get(host, frozenset({host})), port

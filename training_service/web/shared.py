@@ -86,8 +86,8 @@ class SharedParts:
         making = _Making(loop.time(), task)
 
         def done(_: "asyncio.Task[Any]") -> None:
-            # Only this process's own CPU time counts. Otherwise, versions would come late while the machine
-            # is busy with other work.
+            # The elapsed time counts, but at most the CPU time of this process. Otherwise, versions would
+            # come late while the machine is busy with other work.
             took = min(loop.time() - making.begun, time.process_time() - busy)
             making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
             loop.call_later(_LONGEST_PAUSE, forget)

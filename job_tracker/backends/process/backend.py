@@ -93,8 +93,8 @@ class ProcessBackend:
             group = self._groups.get(plan.group)
             store_id = naming.store_of(plan.group.home)
             if group is not None and naming.store_of(group.folder.group.home) != store_id:
-                # The group belongs to another store: its job merely has the same id as this job. One of the
-                # two jobs is from a version whose stores had no ids.
+                # The group belongs to another store: its job merely has the same id as this job. This happens
+                # only if one of the jobs is from an earlier version, whose stores had no ids.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None

@@ -347,7 +347,7 @@ def _write_to_log(pids: Sequence[int], found: Sequence[Mapping[str, Any]]) -> No
 def _pipe_of(pid: int, fd: int) -> Iterator[int]:
     path = f"/proc/{pid}/fd/{fd}"
     try:
-        if os.readlink(path).startswith("pipe:"):  # if it is a file, it may be the user's own
+        if os.readlink(path).startswith("pipe:"):  # never write to a file: it may be the user's own
             yield os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
         return

@@ -72,8 +72,9 @@ def continued(
 ) -> list[TraceJob]:
     """Return further jobs like these, submitted at random times within `seconds`.
 
-    On average, they use the part `load` of the capacity. Each job counts with the resource of which it
-    needs the largest part. Raises TraceError if more than MOST_JOBS / 2 jobs are to be expected.
+    On average, they use the part `load` of the capacity. A job's part of the
+    capacity is the largest of its parts of the resources. Raises TraceError if more than MOST_JOBS / 2 jobs
+    are to be expected.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:

@@ -52,9 +52,9 @@ def remains_of(text: bytes) -> Remains:
 
 
 def time_fields(where: JobFilter) -> Iterator[str]:
-    """Yield four times of a filter as arguments of list.lua; "" for None.
+    """Yield the arguments of list.lua for the times of a filter; "" for a time that is None.
 
-    They are `since` minus CLOCK_SLACK, `since`, `until` plus CLOCK_SLACK, and `until`.
+    These are four: `since` minus CLOCK_SLACK, `since`, `until` plus CLOCK_SLACK, and `until`.
     """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):

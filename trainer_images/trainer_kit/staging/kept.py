@@ -83,7 +83,7 @@ class Kept:
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # until it is locked, it looks like a leftover
+            with _held(self.folder, fcntl.LOCK_EX):  # so that `make_room` spares `partial`
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
