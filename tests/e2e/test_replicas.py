@@ -30,8 +30,8 @@ FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 LEADER = "{training-service}:leader"
 READS = 4
 """The number of reads for each submission, in a load."""
-KILLS = 20
-"""The largest number of kills of replicas. Without it, a slow machine could be busy with restarts only."""
+KILLS = 10
+"""The largest number of kills. With more, replicas on a slow machine would do little but start again."""
 
 
 class Replicas:

@@ -161,7 +161,9 @@ async def test_a_log_that_cannot_be_read_at_the_end_is_named_in_the_log_of_the_s
     job = await running(store, backend, progress(1))
     follower = LogFollower(book, backend)
     follower.follow(job)
-    await until_at(book, job, 1)
+    task = follower._followers[job.id, 1].task
+    assert task is not None
+    await task
     prints(backend, job, progress(2))
     await backend.stop(job.group, timedelta(0))
     backend.troubles = 1
