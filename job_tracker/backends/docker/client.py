@@ -33,7 +33,10 @@ Query = Mapping[str, str]
 
 _OLDEST_API = (1, 41)  # the API of Engine 20.10, the first with host-gateway
 _PULL_SILENCE = 300.0
-_MOST_CALLS = 16  # calls in flight at once; streams do not count
+_MOST_READS = 16  # reads in flight at once; streams do not count
+# An engine does most of a start or a removal alone, in about 1 s on a busy machine. If it has many of them
+# at once, each takes as long as all of them, and exceeds the time-out of a call.
+_MOST_CHANGES = 4
 _MOST_ARCHIVES = 4  # archives sent at once, each with a few MiB in memory
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
@@ -53,7 +56,8 @@ class DockerClient:
         self._url = base_url
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
-        self._calls = asyncio.Semaphore(_MOST_CALLS)
+        self._reads = asyncio.Semaphore(_MOST_READS)
+        self._changes = asyncio.Semaphore(_MOST_CHANGES)
         self._archives = asyncio.Semaphore(_MOST_ARCHIVES)
         self._session: aiohttp.ClientSession | None = None
         self._version = ""
@@ -295,9 +299,10 @@ class DockerClient:
     async def _read(
         self, method: str, path: str, query: Query | None = None, body: Json | None = None
     ) -> bytes:
+        turns = self._reads if method == "GET" else self._changes
         timeout = aiohttp.ClientTimeout(total=self._seconds)
         with _translated():
-            async with self._calls, self._answer(method, path, query, timeout, json=body) as response:
+            async with turns, self._answer(method, path, query, timeout, json=body) as response:
                 return await response.read()
 
     async def _stream(

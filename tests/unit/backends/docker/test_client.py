@@ -86,6 +86,26 @@ class Engine:
         return response
 
 
+class BusyEngine(Engine):
+    """An engine that ends no change before `goes_on` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.changes, self.most_changes = 0, 0
+        self.has_four = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def _answered(self, request: web.Request) -> web.Response:
+        if request.method != "GET":
+            self.changes += 1
+            self.most_changes = max(self.changes, self.most_changes)
+            if self.changes == 4:
+                self.has_four.set()
+            await self.goes_on.wait()
+            self.changes -= 1
+        return await super()._answered(request)
+
+
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     made = Engine(tmp_path / "docker.sock")
@@ -135,6 +155,23 @@ async def test_a_stopped_engine_is_unreachable_until_it_starts(tmp_path: Path) -
         await client.containers(["a=b"])
     runner = await engine.start()
     assert await client.containers(["a=b"]) == []
+    await client.close()
+    await runner.cleanup()
+
+
+async def test_an_engine_has_at_most_four_changes_at_once_and_can_be_read_meanwhile(tmp_path: Path) -> None:
+    engine = BusyEngine(tmp_path / "docker.sock")
+    runner = await engine.start()
+    client = DockerClient(engine.url, call_seconds=5)
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as starts:
+        for number in range(20):
+            starts.create_task(client.start(f"c{number}"))
+        await engine.has_four.wait()
+        for _ in range(4):
+            assert await client.containers(["a=b"]) == []
+        engine.goes_on.set()
+    assert engine.most_changes == 4
+    assert len([each for each in engine.requests if each.method == "POST"]) == 20
     await client.close()
     await runner.cleanup()
 
