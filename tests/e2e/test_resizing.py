@@ -11,6 +11,7 @@ from language_model.prepare_data import prepare
 from benchmarks.parallelism import metrics_of
 from tests.support.parameters import declared
 from tests.support.patience import PATIENCE
+from tests.support.trainers.fork_fixtures import fork_torchrun
 from tests.support.watching import comes
 from training_service._generated import training_service_pb2 as pb
 
@@ -57,14 +58,11 @@ path = "{path}"
 def test_an_elastic_training_shrinks_and_grows_and_reaches_the_loss_of_one_process(
     forked_python: ForkedPython, server: Server
 ) -> None:
-    torchrun = server.folder / "bin" / "torchrun"
-    torchrun.parent.mkdir()
-    torchrun.write_text('#!/bin/sh\nexec python -m torch.distributed.run "$@"\n')
-    torchrun.chmod(0o755)
+    fork_torchrun(server.folder / "bin")
     config = CONFIG.format(
         parameters=declared((*SMALL, *SAVED_AT_THE_NOTICE)),
         program=SLOWLY,
-        path=f"{torchrun.parent}:{forked_python.path}",
+        path=f"{server.folder / 'bin'}:{forked_python.path}",
     )
     (server.folder / "config.toml").write_text(config + (server.folder / "config.toml").read_text())
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version

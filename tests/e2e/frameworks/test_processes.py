@@ -15,6 +15,7 @@ from tests.e2e.frameworks.cases import (
     prepare_questions,
     train,
 )
+from tests.support.trainers.fork_fixtures import fork_torchrun
 from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -48,19 +49,11 @@ def write_config(server: Server, forked_python: ForkedPython, more: str = "") ->
     (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}{more}")
 
 
-def fork_torchrun(server: Server) -> None:
-    """Fork torchrun, too. If it is killed, the processes that it has started continue to run."""
-    torchrun = server.folder / "bin" / "torchrun"
-    torchrun.parent.mkdir()
-    torchrun.write_text('#!/bin/sh\nexec python -m torch.distributed.run "$@"\n')
-    torchrun.chmod(0o755)
-
-
 @pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("case", AS_PROCESSES, ids=str)
 @pytest.mark.usefixtures("environment")
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
-    fork_torchrun(server)
+    fork_torchrun(server.folder / "bin")
     with server.start() as client:
         job = train(client, case, version)
         client.wait(job, timeout=TRAINING_SECONDS)
@@ -105,7 +98,7 @@ def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
     server: Server, forked_python: ForkedPython, version: str
 ) -> None:
     write_config(server, forked_python, '[algorithms.sleep.process]\ncommand = ["sleep", "infinity"]\n')
-    fork_torchrun(server)
+    fork_torchrun(server.folder / "bin")
     case = Case("pytorch-elastic", 4, {"EPOCHS": "10", "MIN_INSTANCES": "2"})
     with server.start("--capacity", "4") as client:
         others = client.submit("sleep", DATASET, version, instances=2)

@@ -237,7 +237,7 @@ async def test_tokens_are_in_no_log_no_error_and_no_list(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     made = await entry.token("ci", "vision", "viewer")
-    secret = made.text.rpartition("_")[2]
+    secret = made.text.split("_", 2)[2]
     sent = bearer(made.text)
     await listed(service, sent)
     await listed(service, sent, "speech")

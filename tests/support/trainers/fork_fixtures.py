@@ -1,11 +1,14 @@
 """The fixtures of tests whose trainings are forked."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.support.trainers.forked_python import ForkedPython
 from tests.support.trainers.forkserver import ForkServer
+
+TORCHRUN = Path(__file__).with_name("forked_torchrun.py")
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +28,14 @@ def forked_python(forks: Sequence[ForkServer]) -> Iterator[ForkedPython]:
     python = ForkedPython(forks)
     yield python
     python.close()
+
+
+def fork_torchrun(folder: Path) -> None:
+    """Write a program `torchrun` into a new folder. The `python` of the path, a ForkedPython, forks it.
+
+    If it is killed, the processes that it has started continue to run.
+    """
+    folder.mkdir()
+    program = folder / "torchrun"
+    program.write_text(f'#!/bin/sh\nexec python {TORCHRUN} "$@"\n')
+    program.chmod(0o755)
