@@ -310,10 +310,7 @@ def _outlooks(seen: Seen) -> dict[int, Outlook]:
     situation = seen.situation
     waiting = situation.snapshot.waiting
     return {
-        gang.job_id: Outlook(
-            Reason.DELEGATED if situation.plan.is_delegated else situation.reasons(gang)[0],
-            situation.estimate(gang.job_id),
-        )
+        gang.job_id: Outlook(situation.reasons(gang)[0], situation.estimate(gang.job_id))
         for queue in waiting.queues()
         for gang in waiting.in_order(queue)
     }

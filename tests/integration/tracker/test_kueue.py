@@ -12,6 +12,7 @@ from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines
+from job_tracker.scheduling.mirror import Outlook
 from job_tracker.scheduling.model import Reason
 from job_tracker.scheduling.queue_view import QueueFilter, QueuePage
 from job_tracker.scheduling.tree import delegated_pool, tree_of
@@ -70,6 +71,16 @@ async def listed(service: Service, *jobs: Job) -> QueuePage:
             await asyncio.sleep(0.05)
 
 
+async def outlook_of(service: Service, job: Job) -> Outlook:
+    """Return why a status says that the job waits. The answer may be some seconds old."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            outlook = (await service.view(job.id)).outlook
+            if outlook is not None and outlook.reason is not Reason.PENDING:
+                return outlook
+            await asyncio.sleep(0.05)
+
+
 async def runs(service: Service, cluster: FakeCluster, job: Job) -> Job:
     """Start the pod of a job of one instance that Kueue has let through."""
     await service.until(job.id, starts)
@@ -82,7 +93,7 @@ async def runs(service: Service, cluster: FakeCluster, job: Job) -> Job:
 async def test_a_few_jobs_wait_in_kueue_and_the_next_follows_when_one_starts(
     service: Service, cluster: FakeCluster
 ) -> None:
-    first, second, third, fourth = [await service.submit() for _ in range(4)]
+    first, second, third, fourth, fifth = [await service.submit() for _ in range(5)]
     await service.until(first.id, starts)
     await service.until(second.id, waits_for("1 more needed"))
     await service.until(third.id, waits_for("1 more needed"))
@@ -90,12 +101,16 @@ async def test_a_few_jobs_wait_in_kueue_and_the_next_follows_when_one_starts(
     explained = await service.jobs.explain(BUILT_IN, third.id)
     assert explained.reasons == (Reason.DELEGATED,)
     assert "insufficient unused quota" in explained.gate_note
-    page = await listed(service, second, third, fourth)
-    assert [each.place for each in page.jobs] == [1, 2, 3]
-    assert {each.reason for each in page.jobs} == {Reason.DELEGATED}
+    page = await listed(service, second, third, fourth, fifth)
+    assert [each.place for each in page.jobs] == [1, 2, 3, 4]
+    assert [each.reason for each in page.jobs] == [*[Reason.DELEGATED] * 3, Reason.ORDER]
     assert "insufficient unused quota" in page.jobs[0].label.gate_note
     behind = await service.jobs.explain(BUILT_IN, fourth.id)
     assert (behind.reasons, behind.estimate) == ((Reason.DELEGATED,), None)
+    assert (await service.jobs.explain(BUILT_IN, fifth.id)).reasons == (Reason.ORDER, Reason.DELEGATED)
+    for job, reason in [(fourth, Reason.DELEGATED), (fifth, Reason.ORDER)]:
+        outlook = await outlook_of(service, job)
+        assert (outlook.reason, outlook.estimate) == (reason, None)
     await runs(service, cluster, first)
     cluster.end("program-1-master")
     await service.reaches(first.id, JobState.SUCCEEDED)
