@@ -2,7 +2,7 @@
 an event.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
-the service that users have. The other (unaudited.py) gives the store no event. Each job is on the disk when
+the service that users have. The other (unaudited.py) writes no audit events. Each job is on the disk when
 the call returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured,
 too, because it depends less on other programs on the machine. A second part measures how long it takes to
 list a page of one caller's events, in a store with few events and in one with many.

@@ -1,10 +1,10 @@
 """Measures how soon new jobs are launched while many jobs are cancelled at once, and how long it takes until
 all cancelled jobs have ended.
 
-On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and free capacity for new jobs. On a cluster:
-1,000 jobs with one pod each on simulated nodes. Their containers run for ever and have no logs. New jobs are
-submitted one after another until the cancelled ones have ended; the slowest launch counts. The time of a
-launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
+On processes: 70 jobs that ignore SIGTERM, with a grace period of 20 s, and free capacity for new jobs. On a
+cluster: 1,000 jobs with one pod each on simulated nodes. Their containers run for ever and have no logs. New
+jobs are submitted one after another until the cancelled ones have ended; the slowest launch counts. The time
+of a launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
 
 `--on processes` and `--on cluster` measure only one of the two.
 """
@@ -39,7 +39,7 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 _PODS_PER_NODE = 100
 _CALLS = 32
 _FREE = 100
-"""Capacity for new jobs. New jobs are cancelled as well, and keep their place until they have ended."""
+"""Capacity for new jobs. New jobs are cancelled, too, and use this capacity until they have ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
 """The shell command of all jobs. New jobs have EPOCHS=0 and end at once, so that the next job can start."""
@@ -49,8 +49,8 @@ _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as seve
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-# A page lists the newest jobs first. It has room for more jobs than the new ones that are live at a time, so
-# that older jobs that are still live appear on it, too. Longer pages would slow the service.
+# The number of jobs on a page of live jobs, with the newest jobs first. Fewer new jobs than this are live at
+# the same time, so the page also shows older jobs that are still live. Longer pages would slow the service.
 _LOOKED_AT = 200
 
 
@@ -180,7 +180,7 @@ def _launch(stub: TrainingServiceStub) -> float:
 def _until(condition: Callable[[], bool], otherwise: str, look: float = _LIST_SECONDS) -> float:
     """Check the condition every `look` seconds until it holds. Return the value of `time.monotonic()` then.
 
-    Raises RuntimeError with the message `otherwise` if it takes too long.
+    Raises RuntimeError with the message `otherwise` if the condition does not hold within _PATIENCE seconds.
     """
     deadline = time.monotonic() + _PATIENCE
     while not condition():

@@ -78,7 +78,7 @@ def overhead(group: Group) -> None:
 
 
 def agreement(group: Group) -> None:
-    """Measure what it costs that the processes agree before each step whether to save.
+    """Measure the cost of the messages by which the processes agree in each step whether to save.
 
     Windows with and without this exchange alternate. No save becomes due. Print the results.
     """
@@ -96,7 +96,8 @@ def agreement(group: Group) -> None:
 def kill(group: Group) -> None:
     """Train until killed. At the start and after each step, print the seconds of training so far.
 
-    They include the seconds of earlier attempts up to the checkpoint.
+    This number includes the training of earlier attempts, up to the checkpoint from which this attempt
+    continues.
     """
     work = Work(group)
     with checkpoints.kept(group, work.model, work.optimizer) as run:

@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.support import Row, run_alone, workspace
 
 PERIOD = 30.0
-"""The overhead is computed as if there were one save in each period of this number of seconds."""
+"""The overhead is computed for one save every PERIOD seconds."""
 _KILL_PERIOD = 1.0
 
 

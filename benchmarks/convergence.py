@@ -6,10 +6,10 @@ examples of real text.
 Each strategy trains in a job of the service, on four instances (with a parameter server, on five: four
 workers and the server). Its validation loss is compared with the loss of the synchronous strategy with the
 same optimizer. Parameter servers train with SGD, because their rules for stale gradients were derived for
-SGD. With each strategy, a worker computes a gradient from 8 examples. So if an update takes one gradient,
-there are four times as many updates. The learning rate of each strategy, including the synchronous one, is
-the best of those that were tried, with two exceptions (docs/parallelism-data.md): `softsync` and
-`delay_compensated`.
+SGD. With each strategy, a worker computes a gradient from 8 examples. So if an update uses one gradient
+instead of four, there are four times as many updates. The learning rate of each strategy, including the
+synchronous one, is the best of those that were tried, with two exceptions (docs/parallelism-data.md):
+`softsync` and `delay_compensated`.
 """
 
 import sys
@@ -32,7 +32,7 @@ AVERAGING, GOSSIP = {"STRATEGY": "averaging", **ADAMW}, {"STRATEGY": "gossip", *
 SLOW = {"LR": "0.003", "SLOW_MOMENTUM": "0.4"}
 SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
 ONE_GRADIENT = {**SERVED, "OPTIMIZER": "sgd", "LR": "0.025", "BATCH_SIZE": str(BATCH_SIZE // RANKS)}
-"""An update takes the gradient of one worker."""
+"""The parameters of strategies in which each update uses the gradient of only one worker."""
 BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, ADAMW), "sgd": (RANKS, SGD)}
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "asynchronous": (RANKS + 1, {**ONE_GRADIENT, "SYNCHRONY": "asynchronous"}),

@@ -182,8 +182,8 @@ def _slowest(found: dict[str, float]) -> str:
 
 
 def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
-    """Load pages to warm up and then `number` pages. Return a row that compares the memory before, in the
-    middle and after these pages.
+    """Load pages to warm up and then `number` pages. Return a row that compares the memory before these
+    pages, after half of them, and after all of them.
     """
     views = _views(filled)
     marks = []

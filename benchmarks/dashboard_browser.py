@@ -88,7 +88,7 @@ def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -
         page = context.new_page()
         page.goto("/jobs")
         for turn in range(number):
-            # These pauses spread the changes over the time between two updates.
+            # These pauses spread the changes over the time between two updates of the page.
             time.sleep(0.15 * (turn % 7))
             job_id = stub.Train(request()).job_id
             waits.append(_seen(page, f"#name-{job_id}", "test1", time.time()))

@@ -125,8 +125,8 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        # Wait until the slow rank of this job is known. Then this job has also run for longer than the next
-        # job, so its preemption would cost more, and the next job is preempted.
+        # Wait until the slow rank of `corpus` is known. The wait also ensures that `corpus` has run longer
+        # than `borrowed`. So the preemption of `corpus` would cost more, and `borrowed` is preempted.
         time.sleep(25)
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
@@ -202,8 +202,8 @@ def _service(folder: Path) -> Iterator[Server]:
 def _replicas(folder: Path) -> Iterator[Server]:
     """Run two replicas on one Redis, with some jobs.
 
-    The block begins when each replica has written its second note about itself (tracking/replicas.py): only
-    from then on does the note say how long the store takes to answer.
+    The block begins when each replica has written its second note about itself (tracking/replicas.py). The
+    first note does not say yet how long the store takes to answer.
     """
     with running(folder) as redis, ExitStack() as stack:
         found = [
@@ -251,7 +251,7 @@ _RENAME: Final = """(names) => {
     for (let text = texts.nextNode(); text; text = texts.nextNode())
         for (const [from, to] of names) text.data = text.data.replaceAll(from, to);
 }"""
-"""JavaScript that replaces the paths of this machine in a page with usual paths."""
+"""JavaScript that replaces the paths of this machine in a page with the paths of a usual installation."""
 
 
 async def _take(url: str, views: Sequence[View], to: Path, names: dict[str, str]) -> None:

@@ -151,9 +151,10 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield notes as the store keeps them, each with its key: how much the queue and each project used.
+    """Yield notes on how much the queue and the projects used, each with its key, as the store keeps them.
 
-    There is a note of each for each of the DAYS days before today. The use changes every five minutes.
+    The queue and each project have one note for each of the DAYS days before today. Their use changes every
+    five minutes.
     """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):
@@ -172,7 +173,7 @@ def _points(at: datetime, series: int) -> Iterator[MetricPoint]:
 
 
 async def _log(size: int) -> AsyncGenerator[bytes, None]:
-    """Yield the records of a log with `size` bytes of text. By their times, each second has 10,000 lines."""
+    """Yield the records of a log with `size` bytes of text. Each second of the log has 10,000 lines."""
     second = b"".join(
         b"@@@@@@@@@@@@@@@@@@@.%09dZ F line %06d %b\n" % (number, number, b"x" * (_LINE - 13))
         for number in range(LINES_OF_SECOND)

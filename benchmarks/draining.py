@@ -1,4 +1,4 @@
-"""Drains a node while six jobs train on it. All must succeed, and lose no step that they took before the
+"""Drains a node while six jobs train on it. All jobs must succeed, and lose no step that they took before the
 notice.
 
 `python -m benchmarks.draining [--quick]`. The benchmark makes its own cluster with one node (tests/cluster).
@@ -32,7 +32,7 @@ class Outcome:
     ended_right: bool
     evictions: int
     lost: int
-    """The steps before the drain that the job took again in the next attempt; 0 or less: none."""
+    """The number of steps before the drain that the next attempt repeated. 0 or less: none."""
 
 
 def _measure(quick: bool) -> list[Row]:

@@ -80,7 +80,7 @@ def shares(weights: Mapping[str, float], depth: int, seconds: float) -> dict[str
 
     first = [job(name, 0.0) for name in weights for _ in range(depth)]
     records = replay(first, policy_of(PolicyName.PLANNER, cluster), cluster, more=more)
-    # Leave out jobs that started later, when some queues had no waiting jobs any more.
+    # Leave out jobs that started after `seconds`, when some queues had no waiting jobs any more.
     kept = [each for each in records if each.started_at is not None and each.started_at < seconds]
     spans = over_time(kept, cluster.resources, _SPANS)
     used = dict.fromkeys(weights, 0.0)

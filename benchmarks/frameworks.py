@@ -199,7 +199,7 @@ def table(cells: Mapping[str, str]) -> str:
     """Return a Markdown table: a row for each training and engine, a column for each size."""
     sizes = sorted({key.split("|")[2] for key in cells})
     heads = [f"{size} instance" if size == "1" else f"{size} instances" for size in sizes]
-    lines = [f"| framework | engine | {' | '.join(heads)} |", "|---|---|" + "---|" * len(sizes)]
+    lines = [f"| framework | backend | {' | '.join(heads)} |", "|---|---|" + "---|" * len(sizes)]
     for training in TRAININGS:
         for backend in ("process", "docker", "kubernetes"):
             found = [cells.get(f"{training.name}|{backend}|{size}", "") for size in sizes]

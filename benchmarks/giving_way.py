@@ -1,10 +1,10 @@
 """Measures the cost of a preemption: a training of four processes is stopped for a more urgent job.
 
-`python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. In each round:
+`python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. Each round measures:
 
-- *lost*: the steps that the second attempt does again.
-- *free*: the time from the submission of the other job until the training has left its machines. It includes
-  the time of the notice.
+- *lost*: the number of steps that the second attempt repeats.
+- *free*: the time from the submission of the more urgent job until the training has left its machines. This
+  includes the time between the notice and the end of the training.
 - *back*: the time from the launch of the second attempt until its first new step, compared with the time from
   the launch of the first attempt until its first step.
 """

@@ -1,9 +1,9 @@
 """The cost of an idle service, and the time until a restarted service is ready.
 
 Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running. Ready:
-from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and 1,000
-running. The running jobs are real processes, and one of them is killed before the restart. The service must
-find each of the others again, and start none twice.
+the time from the restart of the service until it answers a call, after a kill -9 with 10,000 jobs queued and
+1,000 running. The running jobs are real processes, and one of them is killed before the restart. The service
+must find each of the others again, and start none twice.
 """
 
 import os

@@ -67,7 +67,7 @@ measure = or_left_out(_measure, "pods-latency")
 async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) -> list[tuple[float, float]]:
     """Launch `count` jobs with the service and as many with the bare client, in turn.
 
-    Return the milliseconds of each pair: first those of the service.
+    Return the milliseconds of each pair of launches: first with the service, then with the bare client.
     """
     async with (
         grpc.aio.insecure_channel(server.address) as channel,

@@ -1,6 +1,7 @@
 """Pods created per second for 200 jobs of 4 instances, on a control plane without nodes.
 
-Without nodes, only the creation of pods is measured. These create the pods in turn, in the same run:
+Without nodes, only the creation of pods is measured. The pods are created in three ways, in turn, in the same
+run:
 
 - The service, in its own process with its usual store on the disk: from the first of 200 concurrent calls
   of Train until the API server has all 800 pods and 200 Services.

@@ -6,8 +6,8 @@ The pods run for ever on simulated nodes. Requests are counted by the service, i
 begins or ends.
 
 Simulated nodes have no logs, so following a master's log fails repeatedly. The measurement starts once the
-retries have slowed down to one a minute. Requests for logs have their own row, because real nodes get
-fewer of them: one for every five minutes in which a master prints nothing.
+retries have slowed down to one a minute. Requests for logs have their own row, because with real nodes,
+there are fewer of them: one for every five minutes in which a master prints nothing.
 """
 
 import re

@@ -34,7 +34,7 @@ from training_service.job_opening import make_resolver
 from training_service.settings import settings_model
 
 CALLS = 32
-"""The number of calls to the API server in flight, which is the same as in the service."""
+"""The number of calls to the API server that are in flight at a time. The service uses the same number."""
 
 _ROOT = Path(__file__).parents[1]
 _SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
@@ -219,7 +219,7 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A fast client, with the connections of the client library, and plain JSON in place of its classes."""
+    """A fast client: it uses the connections of the client library, but plain JSON instead of its classes."""
 
     api: client.ApiClient
 
@@ -307,7 +307,7 @@ def remove_namespace(cluster: Cluster, name: str) -> None:
 
     async def remove() -> None:
         async with Bare.connected(cluster) as bare:
-            # Jobs are deleted first, because they would replace their pods. Pods are deleted without grace.
+            # Jobs are deleted first, because they would replace their pods. Pods get no grace period.
             await bare.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
             await bare.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
             await bare.call("DELETE", path_of(name))

@@ -1,9 +1,9 @@
 """A real training on three pods, from submission to model, compared with the same pods made by hand.
 
-Image, data, parameters and pods are the same; the storage is a folder of this machine. By hand: `kubectl
-apply` of the Service and the three pods, then checks 20 times a second until all have succeeded. With the
-service: from Train until WatchTraining reports success. By then the service has also kept the logs and
-stopped the group.
+Image, data, parameters and pods are the same; the storage is a folder of this machine. By hand, the time runs
+from the start of `kubectl apply`, which creates the Service and the three pods, until all pods have
+succeeded. The pods are checked 20 times a second. With the service, the time runs from Train until
+WatchTraining reports success. By then the service has also kept the logs and stopped the group.
 """
 
 import asyncio

@@ -11,7 +11,7 @@ latency: `relay.py`, which explains how exact it is. A CPU quota is set by the c
 needs root.
 
 The names of namespaces and cgroups contain the pid of their owner: the process that made them. Each call of
-`emulated` first removes those of owners that no longer run, so that a kill -9 leaves nothing permanently.
+`emulated` first removes the namespaces and cgroups whose owners no longer run, for example after a kill -9.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
 
 
 def remove_leftovers() -> None:
-    """Remove the namespaces and cgroups of owners that no longer run."""
+    """Remove the network namespaces and cgroups that were made by processes that no longer run."""
     for pid in {_pid_of(name) for name in _names()}:
         if not Path(f"/proc/{pid}").exists():
             _remove(pid)
@@ -217,7 +217,7 @@ def _pid_of(name: str) -> int:
 def _remove(pid: int) -> None:
     """Remove the namespaces and cgroups of the owner with this pid, and end the processes in them.
 
-    May be repeated.
+    A second call does nothing.
     """
     for name in {name for name in _names() if _pid_of(name) == pid}:
         if (Path("/var/run/netns") / name).exists():

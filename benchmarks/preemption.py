@@ -11,9 +11,10 @@ loses 60 s with each stop. Policies know only the reported checkpoints. Jobs tha
 checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws differ widely,
 and the target is for the loss of all draws together. To lose less, the planner may let jobs of the high
 priority wait, so the table also has their mean wait. The planner stops no jobs if their loss is more than
-three times the wait of the job for which they would be stopped (docs/scheduling.md). This limit was chosen on
-draws 1 to 30. For draws that had no part in the choice, use `--draws 31 32 33`. Nothing depends on the
-machine. `--quick` replays the first 1,500 jobs of each trace, with one draw.
+three times the wait of the job for which they would be stopped, both in instance-seconds
+(docs/scheduling.md). This limit was chosen on draws 1 to 30. For draws that had no part in the choice, use
+`--draws 31 32 33`. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each trace, with
+one draw.
 """
 
 import argparse

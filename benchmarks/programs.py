@@ -205,7 +205,7 @@ def _cut() -> list[Row]:
 
 
 def _refused() -> Row:
-    """Run `trainctl run` in a folder with more than 1 GB, and return a row with the time until it is
+    """Run `trainctl run` in a folder with more than 1 GB, and return a row with the time until the folder is
     refused.
     """
     with workspace() as folder, service(folder) as server:

@@ -8,8 +8,8 @@
   layouts that were tried, in several settings.
 
 Each rank runs in its own machine of `links`. The machines have equal shares of 1.8 cores. While only some
-ranks train, the other machines compute, so that ranks always share caches and memory with the same number of
-others.
+ranks train, the other machines compute, so that each rank always shares caches and memory with the same
+number of busy machines.
 """
 
 import json
@@ -124,7 +124,7 @@ class Ranks:
         parameters = {"SIZES": "8,262144,2097152", "SIZE_SECONDS": "1", "MODEL_URI": str(self.folder / "net")}
         self.run(len(self.machines), "network", parameters, {})
         found = network_file.read(self.folder / "net" / "network.json")
-        links = found.outer or found.inner  # the machines share a host name, so all links count as inner ones
+        links = found.outer or found.inner  # the machines share a host name, so only `inner` is set
         assert links
         return links
 

@@ -36,7 +36,7 @@ def main() -> None:
     # All threads run on one processor. On several, they would use up the short quota early in each period,
     # and all would then wait for the next period.
     os.sched_setaffinity(0, {int(sys.argv[1])})
-    torch.set_num_threads(1)  # two threads on one processor spin while they wait: ten times slower
+    torch.set_num_threads(1)  # two threads would spin while they wait, which is ten times slower
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of training code goes to standard error, not among the answers
     running = 0

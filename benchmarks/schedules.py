@@ -6,7 +6,7 @@ Idle time: the passes of each rank of a real pipeline are measured, then laid ou
 plot --timeline` draws them. This is done twice. First, each pass counts as one unit of time, so that the idle
 share does not depend on the machine. Then, each pass counts with its CPU time, so that stages that take
 longer than others add to the idle share. Repeated work: the floating point operations that checkpointing adds
-to a step, as a share of those without checkpointing, by PyTorch's own counter.
+to a step, relative to the operations of a step without checkpointing. PyTorch's own counter counts them.
 """
 
 import json

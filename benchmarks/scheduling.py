@@ -37,7 +37,7 @@ from job_tracker.scheduling.waiting import WaitingGangs
 
 _OPTIONS = PlannerOptions()
 _SHALLOW, _DEEP = 10, 200
-"""The numbers of jobs that wait in each queue: one below and one above the planner's 100 reservations."""
+"""The numbers of jobs that wait in each queue. At most 100 jobs of all queues get reservations."""
 _JOBS_OF_MACHINE = 8
 _LENGTH = Expected(median=100.0, high=200.0)
 

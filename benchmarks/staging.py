@@ -5,7 +5,7 @@
 One machine is the storage, an HTTP server of files. The others are four ranks. Each way copies a file of S
 bytes to the disks of all ranks. The bytes that the storage and the busiest rank send are counted at their
 links. They include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`.
-Every way takes at least S / the rate of a link, because each rank must receive all S bytes.
+Every way takes at least the time in which a link carries S bytes, because each rank must receive all of them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The costs of finding stalls: of a call of `step`, the hook of DDP, a watched rank, and the service."""
+"""The costs of finding stalls: of a call of `step`, DDP's hook, the reports of a rank, and the service."""
 
 import os
 import random
@@ -62,7 +62,9 @@ def of_step() -> Row:
 
 
 def of_hook() -> Row:
-    """Return a row with the CPU time that a hook adds to a step of DDP. The hook measures DDP's waiting."""
+    """Return a row with the CPU time that a hook adds to a step of DDP. The hook measures how long DDP waits
+    for the gradients of other ranks.
+    """
     added, plain = _hook_cost()
     measured = f"{added:.1f} µs more than {plain:.0f} µs of CPU time"
     return Row("stalls: the waiting of DDP, a step", measured, target="≤ 20 µs", met=added <= 20)
@@ -98,10 +100,11 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """Return a row with the CPU time that a rank uses to report its steps, by which stalls are found. Ranks
-    that report and ranks that do not report run side by side.
+    """Return a row with the CPU time that a rank uses to report its steps. The service finds stalls by these
+    reports.
 
-    Their steps of 50 ms only sleep, so the difference is the cost of the reports.
+    Ranks that report and ranks that do not report run side by side. Their steps of 50 ms only sleep, so the
+    difference in CPU time is the cost of the reports.
     """
     seconds, pairs = (15.0 if quick else 45.0), 4
     code = _RANK.format(step=_STEP_SECONDS, settle=_SETTLE_SECONDS, seconds=seconds)

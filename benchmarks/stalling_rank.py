@@ -1,8 +1,8 @@
-"""A rank of a group that trains in step. It stalls in the way that FAULT says. RECORD is the folder of its
-group.
+"""A rank of a group that trains in lockstep. It stalls in the way that FAULT says. RECORD is the group's
+folder.
 
-The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, that rank writes the time
-into a file at that step. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
+The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, the rank RANK writes the time
+into a file at the step STEP. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
 (`left-out`). `unseen` is like `left-out`, but trainer_kit does not know that the other ranks wait. With
 `healthy`, steps are uneven, and compilation, evaluations and saves take longer than the deadline. With
 `slow:RANK:STEP`, the rank works 30 % longer from that step on.
@@ -28,7 +28,7 @@ _PHASE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Place:
-    """This process's place in its group."""
+    """The rank of this process, and the size of its group."""
 
     rank: int
     size: int

@@ -1,7 +1,7 @@
 """Measures how soon and how correctly the service finds stalled and slow ranks, its false alarms, and the
 cost.
 
-`python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
+`python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in lockstep. The parts:
 
 - `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP), or leaves out a meeting of all ranks. In
   `unseen`, trainer_kit does not know that the other ranks wait. The deadline for progress is 3 s.
@@ -10,11 +10,12 @@ cost.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
 - `slow`, `slow-ddp`: a rank becomes 30 % slower. The others wait for it in the meeting (`slow`, N / 10
   times), or in the backward pass of DDP (`slow-ddp`, N / 30 times).
-- `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
+- `costs`: the costs of a call of `step`, of DDP's hook, of a rank's reports, and of a service with 1,000
+  ranks.
 
 N is 100 by default; `unseen` runs N / 5 times. *found*: the time until the service says that no progress was
 made for too long. *ended*: the time until the ending of the attempt, with the diagnosis, is written. Both
-times run from the stall, which comes up to a step after the last progress.
+times run from the stall, which begins at most one step after the last progress.
 """
 
 import os

@@ -178,7 +178,8 @@ def ceiling(
 ) -> Iterator[Server]:
     """Run a grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
 
-    With `is_raw`, it does not parse requests or serialize answers, and every job gets the first status.
+    With `is_raw`, the server does not parse requests or serialize answers, and every job gets the first
+    status.
     """
     texts = [status.SerializeToString().hex() for status in statuses]
     with serving(
@@ -245,8 +246,8 @@ class Client:
     ) -> float:
         """Make calls for `seconds`, and return the calls per second.
 
-        If the method needs them, each call is for the next of these jobs, and has the next of these tokens.
-        `tls` has the paths of the client's files: ca, and perhaps cert and key.
+        If the method needs jobs or tokens, the calls use `job_ids` and `tokens` in turn. `tls` has the paths
+        of the client's files: ca, and perhaps cert and key.
         """
         assert self._process.stdin
         assert self._process.stdout
@@ -330,7 +331,7 @@ class Filling:
 
 
 def fill(data_dir: Path, filling: Filling) -> None:
-    """Put the jobs into the service's store. The file of a filling is made once in a run, and then copied."""
+    """Put the jobs into the service's store. The file for a filling is written only once, and then copied."""
     data_dir.mkdir(parents=True, exist_ok=True)
     shutil.copy(_filled(filling), data_dir / "jobs.db")
 

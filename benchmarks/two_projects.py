@@ -241,7 +241,7 @@ def rows(every: Sequence[Seen]) -> list[Row]:
     mine, theirs = (max(seen.waits) for seen in (alone, shared))
     return [
         Row(
-            f"longest wait of a gang of {GANG} of {CAPACITY} instances: own queues against one",
+            f"longest wait of a job with {GANG} of {CAPACITY} instances: own queues against one",
             f"{mine:.1f} s",
             f"{theirs:.1f} s",
             f"{mine / theirs:.2f}",

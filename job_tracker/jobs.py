@@ -56,7 +56,7 @@ class JobView:
     job: Job
     position: int
     outlook: Outlook | None = None
-    """The reasons why a queued job waits, and when it may start; None if they are unknown."""
+    """Why a queued job waits, and when it may start; None: unknown, or the job is not queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class Jobs:
 
         `limits_of` returns the limits of a project, or None if the project does not exist. `is_deletable`
         returns whether the API can delete a project (Projects.is_deletable). `note` gets an event for each
-        denial, and for each read of logs, of artifacts, or of the uncommitted changes of a program that were
-        recorded with a job. `changes_of` reads these changes.
+        denial, and for each read of a job's logs, artifacts or recorded changes. Recorded changes are the
+        uncommitted changes of the job's program; `changes_of` reads them.
 
         `mirror` answers questions about the queues. Without it, all jobs are in a single queue.
         """
@@ -161,7 +161,7 @@ class Jobs:
         for preflight in self._preflights:
             await preflight.check(spec)
         now = self._clock()
-        # An algorithm may have the same name as a tree, so the first words say which of the two it is.
+        # An algorithm may have the same name as a tree, so the first words say which of the two is meant.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(

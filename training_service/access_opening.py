@@ -1,4 +1,4 @@
-"""Makes the parts of the service that identify callers and know their rights, according to the settings."""
+"""Makes, from the settings, the parts of the service that identify callers and know their rights."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

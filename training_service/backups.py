@@ -40,7 +40,8 @@ async def restore(settings: Settings, source: Path | None) -> str:
     """Restore a backup, which the next start of the service uses. Return a summary for people.
 
     With SQLite, a copy of `source` becomes the job store. With Redis, `source` is None, and the operator
-    first restores the data of the Redis server. Raises TrackerError; a SQLite store is then unchanged.
+    first restores the data of the Redis server. If the restoration fails, raises TrackerError, and a SQLite
+    store stays unchanged.
     """
     if settings.store.url is None:
         return await _restore_file(settings, source)

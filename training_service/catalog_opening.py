@@ -47,7 +47,7 @@ async def open_catalog(
 ) -> OpenedCatalog:
     """Read the declared entries, and return the catalog.
 
-    Changes of `file` take effect without a restart, unless it is a pipe.
+    Changes of `file` take effect without a restart, unless `file` is a pipe.
 
     Raises Unusable if the configuration has a name that was also declared through the API.
     """
@@ -101,7 +101,7 @@ def reader_of(settings: Settings) -> Reader:
 def _refusal_of(settings: Settings) -> str:
     """Return why this service refuses algorithms that callers declare; "" if it accepts them.
 
-    Algorithms are code. So unless `catalog.declared_algorithms` is set, the rules for programs apply to them.
+    Algorithms are code. So if `catalog.declared_algorithms` is unset, the rules for programs apply to them.
     """
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"

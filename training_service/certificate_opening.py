@@ -35,7 +35,7 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return `address`; None if the certificate is not for the host of `address`: ranks would refuse it.
+        """Return `address`; None if the certificate is not for its host, as ranks would refuse to connect.
 
         Log a warning if the certificate is for another host, or if ranks might not trust its authority.
         """

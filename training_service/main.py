@@ -76,8 +76,8 @@ def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
 async def serve(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until a stop signal, then close everything in order. Groups continue to run.
 
-    The service also stops if the campaign for leadership ends, since it ends only by an error: this raises
-    StoreLost or CannotServe.
+    The campaign for leadership ends only by an error. If it ends, the service stops, too, and StoreLost or
+    CannotServe is raised.
     """
     stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
@@ -330,7 +330,7 @@ def _stop_signal() -> asyncio.Event:
 def _allow_many_files() -> None:
     """Raise the soft limit of file descriptors, which is often 1024, to the hard limit.
 
-    Each running rank takes one or two descriptors.
+    The service needs one or two descriptors for each running rank.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -51,7 +51,7 @@ SERVICE_NAMES = tuple(
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _HEALTH_DESCRIPTORS = 128
-"""The file descriptors for the server of health checks. Half of them are for connections; probes need few."""
+"""The number of file descriptors for health checks. Half of them are for connections; probes need few."""
 
 
 class CannotServe(Exception):
@@ -79,7 +79,7 @@ class Listener:
         """Let the server listen at this address, and return the port. Raises CannotServe if it cannot listen.
 
         For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
-        another program could listen at one of them, and receive the tokens of clients that connect to it.
+        another program could listen at one of them, and receive the tokens of clients that connect there.
         """
         _, port = split(self.address)
         try:

@@ -122,7 +122,7 @@ def open_dashboard(
             callers=access.callers,
             sessions=Sessions(lambda: keys.current, settings.web.session),
             is_open=is_web_open(settings),
-            # A browser sends a cookie to all services on a machine, so each service has its own name for it.
+            # A browser sends a cookie to all services on a machine, so each service has its own cookie name.
             cookie=f"{'__Host-' if is_encrypted else ''}training-{store_id}",
             is_encrypted=is_encrypted,
         ),

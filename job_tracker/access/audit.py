@@ -22,9 +22,9 @@ FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
 """After an event is written, equal events within this number of seconds become one event."""
 MOST_KEPT: Final = 4096
-"""If this number of different events is in memory, only events with the action MORE are added.
+"""If this number of different events is in memory, further ones are merged into events with the action MORE.
 
-From twice this number on, the added events do not name their callers.
+From twice this number on, new events with this action do not name their callers.
 """
 _BATCH: Final = 500
 _CLOSING_SECONDS: Final = 2.0

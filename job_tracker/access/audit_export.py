@@ -50,7 +50,7 @@ class AuditExport:
         await repeat(self.export, backoff, period=_POLL_SECONDS, failure=failure, expected=Exception)
 
     async def close(self) -> None:
-        """Append the last events, if the store and the file answer soon. Call it after `run` has ended."""
+        """Append the last events; give up if this fails or takes too long. Call it after `run` has ended."""
         with suppress(StoreUnavailable, OSError):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 await self.export()

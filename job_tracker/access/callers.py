@@ -64,8 +64,8 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` has the names of operators. A caller is an operator if one of them is the name in its
-        client certificate, or the name of its token and the token has no role.
+        """`operators` has the names of operators. A caller is an operator if `operators` has the name in its
+        client certificate. The same holds for the name of its token, if the token has no project and no role.
 
         `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
         gives Unix time.
@@ -352,8 +352,8 @@ async def _nothing() -> None:
 def _default_of(roles: Mapping[str, Role]) -> str:
     """Return the default project of a caller with these roles, for requests that name no project.
 
-    It is `default` if the caller has a role in it, or has no role at all. Otherwise it is the first of the
-    caller's projects, sorted by name.
+    This is the project `default` if the caller has a role in that project or in all projects, or has no role
+    at all. Otherwise, it is the first of the caller's projects, sorted by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

@@ -188,7 +188,7 @@ class Access:
     async def set_project(self, caller: Caller, name: str, limits: ProjectLimits) -> Project:
         """Declare a project, or change its limits, and return it.
 
-        Raises InvalidField if the name is not allowed, and NotPossible if a file declares the project, or
+        Raises InvalidField if the name is not allowed, and NotPossible if a file declares the project or if
         other calls keep changing it.
         """
         self._guard.check_everywhere(caller, "set_project", _target_of(name))
@@ -223,11 +223,12 @@ class Access:
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
-        """Give `member` a role in a project, in place of its present role. Return the changed project.
+        """Give `member` a role in a project, and return the changed project.
 
-        Raises InvalidField if the role or the member's name is not allowed, UnknownReference if the project
-        does not exist, and LimitExceeded if it has too many members. Raises NotPossible if a file declares
-        the project, or other calls keep changing it.
+        The new role replaces the member's present role, if there is one. Raises InvalidField if the role or
+        the member's name is not allowed, UnknownReference if the project does not exist, and LimitExceeded if
+        the project has too many members. Raises NotPossible if a file declares the project, or if other calls
+        keep changing it.
         """
         self._guard.check(caller, "set_member", project)
         if role not in _GIVEN:
@@ -332,7 +333,7 @@ def _ending(token: Token) -> str:
 
 
 def _target_of(project: str) -> str:
-    """Return the target of an event about a project; empty if the text cannot be the name of a project."""
+    """Return the target of an event about `project`; empty if `project` cannot be the name of a project."""
     return f"project {project}" if naming.is_project(project) else ""
 
 

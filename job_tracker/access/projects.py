@@ -53,7 +53,7 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Call `declared` for the projects of the files from now on, and load all projects.
+        """Load all projects now. From now on, `declared` returns the projects that files declare.
 
         Later changes in the files become audit events. Their detail is `source`, which names the files.
         """
@@ -122,7 +122,7 @@ class Projects:
         return self._all.get(name)
 
     def is_declared(self, name: str) -> bool:
-        """Return whether a file declares the project, so that the API cannot change it."""
+        """Return whether a file declares the project. If so, the API cannot change it."""
         return name in self._declared
 
     def is_deletable(self, name: str) -> bool:

@@ -45,7 +45,7 @@ class ServiceStanding:
 
 
 class ServiceView:
-    """The operations of operators on the service itself."""
+    """Lets operators see the state of the service."""
 
     def __init__(
         self,

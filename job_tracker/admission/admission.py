@@ -1,4 +1,4 @@
-"""Turns a request into a job spec that can run, or into an error that names the field."""
+"""Turns a request into a job spec that can run, or into an error that names the invalid field."""
 
 import hashlib
 import json
@@ -140,7 +140,7 @@ class Admission:
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # so the digest is that of earlier versions, which lacked this field
+                del values[name]  # so the digest stays as it was before the service had this field
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest(), caller.default_project)
 

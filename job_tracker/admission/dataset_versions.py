@@ -60,7 +60,10 @@ class DatasetVersions:
         self._checks: dict[_Place, asyncio.Future[str | None]] = {}
 
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
-        """Return the URI of the version, and the number of the dataset's declaration (0: a file declares it).
+        """Return the URI of the dataset's version, and the number of the dataset's entry in the catalog.
+
+        This number is `Entry.version`: the number of the change that declared the entry through the API, or 0
+        if the configuration declares it.
 
         Raises UnknownReference if the dataset or the version does not exist, InvalidField if the dataset's
         entry cannot be used, and StorageUnavailable if the storage does not answer.
@@ -84,7 +87,10 @@ class DatasetVersions:
         return uri, entry.version
 
     async def _check(self, caller: Caller, place: _Place) -> str | None:
-        """Return a text about the missing file; None if no file is missing. Raises StorageUnavailable."""
+        """Return a text about the missing file; None if no file is missing.
+
+        Raises StorageUnavailable if the check fails or takes too long.
+        """
         try:
             async with asyncio.timeout(self._patience):
                 check = self._checks.get(place) or await self._begin(caller, place)
@@ -123,7 +129,7 @@ class DatasetVersions:
 def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
     """Return the parts of a version's URI before and after the name of the version.
 
-    Both are empty unless the version is exactly one component of the path in the URI.
+    If the version is not exactly one component of the path in the URI, both parts are empty.
     """
     before, _, after = dataset.uri.partition("{version}")
     if not before.endswith("/") or after[:1] not in ("", "/") or "{version" in before + after:
@@ -134,7 +140,7 @@ def _around_version(dataset: Dataset, dataset_id: str) -> tuple[str, str]:
 def _missing(place: _Place) -> str | None:
     """Return a text that names the missing file and a few complete versions; None if no file is missing.
 
-    Raises StorageUnavailable.
+    Raises StorageUnavailable if the storage cannot be read.
     """
     try:
         filesystem, folder = fsspec.core.url_to_fs(place.uri)

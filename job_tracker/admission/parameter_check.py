@@ -54,7 +54,7 @@ class ParameterCheck:
         Raises InvalidField if the program refuses the parameters; the message is the last line of its stderr.
 
         Parameters are accepted unchecked if the program fails or is too slow. Raises LimitExceeded if the
-        check gets no turn within half of the seconds that a check may take.
+        check gets no turn within half of the time that a check may take.
         """
         if spec.program is not None:
             return

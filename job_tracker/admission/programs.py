@@ -42,16 +42,16 @@ class Trees(Protocol):
     """The uploaded trees of files."""
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Check that a job of the project can run in the tree, and count this as a use of the tree.
+        """Check that a job of the project can run in the tree, and record this use of the tree.
 
-        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
-        complete, InvalidField if the tree lacks this file or `tree` cannot be the name of a tree, and
-        Forbidden if the service runs no uploaded programs.
+        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference if the tree is
+        unknown or incomplete, InvalidField if the tree lacks this file or `tree` cannot be the name of a
+        tree, and Forbidden if the service runs no uploaded programs.
         """
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
+        """Record that a job uses a tree of uncommitted changes. The tree may be incomplete or unknown.
 
         Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not a
         single diff file of limited size.

@@ -62,10 +62,11 @@ class Observation:
         failed.
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. The
-        attempt fails once rank 0, or more than `most` other ranks, have failed. A rank that was lost within
-        5 s before this decisive failure may have caused it, so the lost rank counts as failed. Ranks that
-        were lost earlier still count as lost. If the attempt `is_over`, ranks that were already known as lost
-        never count as failed, because the end of the attempt was decided after their loss.
+        attempt fails once rank 0, or more than `most` other ranks, have failed. The failure that completes
+        this is the decisive one. A rank that was lost at most 5 s earlier may have caused it, so this rank
+        counts as failed, too. Ranks that were lost before these 5 s still count as lost. If the attempt
+        `is_over`, ranks that were already known as lost never count as failed, because the end of the attempt
+        was decided after their loss.
         """
         if not most:
             return self
@@ -132,7 +133,8 @@ class Observation:
 
     @property
     def eviction(self) -> Eviction | None:
-        """The first notice that something other than the service stops a rank; None if there is none."""
+        """The first notice of a stop that a rank got from something other than the service; None if no rank
+        got one."""
         found = [rank.eviction for rank in self.ranks if rank.eviction]
         return min(found, key=lambda each: each.at, default=None)
 
@@ -320,11 +322,12 @@ class RankAccess(Protocol):
     """Access to the ranks of live groups. This part of a backend is optional."""
 
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
-        """Run a command of the service where a rank runs, and return the first `most_bytes` of its output.
+        """Run a command where a rank runs, and return the first `most_bytes` of the command's output.
 
-        The command runs as the rank's user, inside its container or pod. The process backend runs it beside
-        the rank, with the pid of the rank's first process in the variable RANK_PID. Cancelling the call does
-        not always end the command, so the command has to end by itself.
+        The service chooses the command. It runs as the rank's user, inside the rank's container or pod. The
+        process backend runs the command beside the rank, with the pid of the rank's first process in the
+        variable RANK_PID. Cancelling the call does not always end the command, so the command has to end by
+        itself.
 
         Raises NotPossible with the reason if the rank does not run, if the engine refuses the command, or if
         the image lacks the command. Raises BackendUnavailable if the engine does not answer.

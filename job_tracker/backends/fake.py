@@ -137,7 +137,7 @@ class FakeWorld:
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def vanish(self, group: GroupRef) -> None:
-        """Remove the group, as something other than the backend would."""
+        """Remove the group, as if something other than the backend had removed it."""
         found = self.live.pop(group)
         found.ended.set()
         if found.timer:

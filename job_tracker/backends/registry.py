@@ -85,15 +85,15 @@ class Opened:
     """
     silent_seconds: Callable[[], float | None] = lambda: None
     """Returns the seconds since the engine's last message. None: there was no message yet, or engines of this
-    kind do not send at least one message a minute.
+    kind may be silent for longer than a minute.
     """
 
 
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class. A member that a plugin may leave out has a default here, and so will
-    each member that a later version adds.
+    Plugins inherit from this class. Members that a plugin may leave out have a default here. Later versions
+    add only members that have a default.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -117,7 +117,7 @@ class BackendPlugin(Protocol):
 
     @property
     def flavors(self) -> Mapping[str, Mapping[str, str]]:
-        """By name, the flavors whose machines the settings describe, each with the labels of its machines.
+        """The labels of machines by flavor, for each flavor whose machines the settings describe.
 
         If `scheduling.flavors` has no capacity for a flavor, its capacity is that of its machines.
         """

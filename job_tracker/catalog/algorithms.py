@@ -250,7 +250,7 @@ class Algorithm(Config):
 
 
 def _as_json(free: Mapping[str, str]) -> str:
-    # The text is not escaped: with \u escapes, the largest allowed request would not fit into a variable.
+    # With \u escapes, the text of the largest allowed request would not fit into an environment variable.
     text = json.dumps(free, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > _MAX_FREE_BYTES:
         raise InvalidField(
@@ -266,7 +266,8 @@ def algorithm_model(
 ) -> type[Algorithm]:
     """Return the pydantic model of algorithms, with a field for the recipe of each backend.
 
-    `recipes` has the pydantic model of a recipe, by backend; `role_options`, that of a role's options.
+    `recipes` has the pydantic model of each backend's recipe. `role_options` has the pydantic model of each
+    backend's options for a role.
     """
     role_fields: dict[str, Any] = {
         name: (

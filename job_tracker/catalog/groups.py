@@ -129,7 +129,7 @@ class Composer:
         return (INSTANCES_PARAMETER, *least, *lost, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """Return the first conflict between the algorithm's settings, or of a setting with the framework.
+        """Return the first conflict between two settings of the algorithm, or of a setting and the framework.
 
         None: there is no conflict.
         """

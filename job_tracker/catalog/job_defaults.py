@@ -20,7 +20,7 @@ from job_tracker.domain.policies import (
 ANY_FAILURE = "any"
 """The word in `retry_on` that stands for all categories of failures."""
 MOST_PATTERNS, LONGEST_PATTERN = 16, 128
-"""The largest number of patterns of metric names, and the largest length of each."""
+"""The largest number of patterns of metric names, and the largest length of each, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,10 @@ class JobDefaults:
     numbers: NumberPolicy = field(default_factory=NumberPolicy)
 
     def retry_of(self, sent: Mapping[str, Any]) -> RetryPolicy:
-        """Return the configured retry policy, overridden by the values of a request. Raises InvalidField."""
+        """Return the configured retry policy, overridden by the values of a request.
+
+        Raises InvalidField if a value is not allowed.
+        """
         policy = self.retry
         if "max_attempts" in sent:
             if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
@@ -62,8 +65,8 @@ class JobDefaults:
     ) -> Deadlines:
         """Return the configured deadlines, overridden by the values of a request. A value of 0 becomes None.
 
-        `progress_of_algorithm` is the algorithm's default for the deadline for progress; None: it has none.
-        Raises InvalidField.
+        `progress_of_algorithm` is the algorithm's own progress deadline; None: the algorithm has none. Raises
+        InvalidField if a value is not allowed.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:
@@ -73,7 +76,7 @@ class JobDefaults:
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
         """Return the configured number policy, overridden by the algorithm's value and then by the request's.
 
-        Raises InvalidField.
+        Raises InvalidField if a value of the request is not allowed.
         """
         policy = replace(self.numbers, on_nonfinite=of_algorithm) if of_algorithm else self.numbers
         if "on_nonfinite" in sent:
@@ -90,7 +93,7 @@ class JobDefaults:
 
 
 def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
-    """Check patterns of metric names, and return them. Raises InvalidField."""
+    """Check and return patterns of metric names. Raises InvalidField if they are not allowed."""
     if len(words) > MOST_PATTERNS:
         raise InvalidField(field, f"has {len(words)} patterns; at most {MOST_PATTERNS} are allowed")
     for word in words:
@@ -103,7 +106,7 @@ def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
 
 
 def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
-    """Return the categories with these names; `any` stands for all. Raises InvalidField."""
+    """Return the categories with these names; `any` stands for all. Raises InvalidField for other names."""
     known = set(Category)
     for word in words:
         if word != ANY_FAILURE and word not in known:
@@ -115,7 +118,10 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
 
 
 def duration(field: str, seconds: float) -> timedelta:
-    """Return the duration that a request's field gives in seconds. Raises InvalidField."""
+    """Return the duration that a request's field gives in seconds.
+
+    Raises InvalidField if the duration is not allowed.
+    """
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
         raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

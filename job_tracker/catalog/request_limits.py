@@ -75,7 +75,7 @@ class RequestLimits(Config):
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
         """Return the options of the request, without defaults, as they are stored with the job.
 
-        Raises InvalidField.
+        Raises InvalidField for an option or a value that is not allowed.
         """
         for name in sent:
             if name not in self.allowed_request_options:

@@ -38,7 +38,7 @@ BYTES = ("memory", "ephemeral-storage")
 
 
 def amount(quantity: str) -> Decimal:
-    """Return the number of a quantity, such as 0.5 for "500m". Raises ValueError."""
+    """Return the number of a quantity, such as 0.5 for "500m". Raises ValueError if it is not allowed."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(

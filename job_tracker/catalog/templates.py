@@ -3,8 +3,8 @@
 `{NAME}` is the value of a parameter. `{TRAINING_DATA_URI}` is the URI of the dataset version. `{NAME?TEXT}`
 has to be a whole argument. The argument becomes TEXT if the `bool` parameter NAME is true, and is left out
 otherwise. `{{NAME}}` stands for the text `{NAME}`. All other braces stay as they are, even those of
-`${NAME}`, which a shell reads. An argument with a parameter that has no value is left out. If the placeholder
-is the whole argument, the option before it is left out, too.
+`${NAME}`, which a shell reads. An argument with a parameter that has no value is left out. If this argument
+is only a placeholder, the option before the argument is left out, too.
 Code that an interpreter runs, such as the argument after `python -c`, must not have placeholders. Admission
 fills in the values, so backends do not see placeholders. A value is always one argument, or a part of one.
 """
@@ -29,7 +29,10 @@ _BEGIN_OF_FLAG = re.compile(rf"(?<![${{])\{{({_NAME})\?")
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """Programs that run the text of an argument as code. A parameter in such a text could run any code."""
+    """Programs that run the text of an argument as code.
+
+    A placeholder in such a text would let requests run any code.
+    """
 
     names: str
     code: str

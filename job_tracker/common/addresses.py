@@ -10,10 +10,10 @@ _REMEMBERED: Final = 1024
 
 @lru_cache(_REMEMBERED)
 def network_of(address: str) -> str:
-    """Return the part of the address that a caller cannot choose. Callers are counted by it.
+    """Return the part of the address that a caller cannot choose. Limits count callers by this part.
 
-    It is the network of an IPv6 address, such as ipv6:2001:db8::/64. Any other address is returned as a
-    whole.
+    For an IPv6 address, this part is the network, such as ipv6:2001:db8::/64. Any other address is returned
+    as a whole.
     """
     scheme, _, host = address.partition(":")
     if scheme != "ipv6":

@@ -6,8 +6,8 @@ import random
 class Backoff:
     """The pauses between retries: the first lasts `first` seconds; then the pause doubles each time.
 
-    No pause exceeds `longest`. Each pause is shortened at random by up to a half, so that clients that failed
-    together do not retry together.
+    No pause exceeds `longest` seconds. Each pause is shortened at random by up to a half, so that clients
+    that failed together do not retry together.
     """
 
     def __init__(self, first: float, longest: float) -> None:

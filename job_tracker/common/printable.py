@@ -19,7 +19,7 @@ def without_secrets(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text for a message: cut to 60 characters, and then escaped to stay on one line.
+    """Return a text in quotes for a message: cut to 60 characters, and then escaped to stay on one line.
 
     The secret of a token is left out.
     """

@@ -13,7 +13,7 @@ class Rate:
 
     `take` takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
     new bucket is full, too. If more than about 8,000 keys have buckets that are not full, the least recently
-    used keys are forgotten, too. This bounds the memory, although these keys begin again with full buckets.
+    used keys are forgotten, too. This bounds the memory, but lets these keys begin again with full buckets.
     """
 
     def __init__(

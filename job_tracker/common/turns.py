@@ -48,10 +48,10 @@ class FairTurns:
         self._pass_on()
 
     def wanted(self) -> Counter[str]:
-        """Return, for each caller, how many waiting calls wait until one of this caller's turns ends.
+        """Return, for each caller that has turns, the number of calls that wait for one of them to end.
 
-        A call of a caller that has `for_one` turns waits for a turn of this caller. All other calls count as
-        waiting for the caller with the most turns.
+        If a caller has as many turns as one caller may have (`for_one`), its calls wait for one of its own
+        turns to end. All other calls count as waiting for the caller with the most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():

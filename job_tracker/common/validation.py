@@ -38,9 +38,9 @@ class Problem:
 def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
     """Return the problems of a document that was validated as `model`.
 
-    The reason of a problem says what is allowed. It also has the refused value if this is a number or a text;
-    a text is quoted and cut to one short line. The value is left out if its field holds a SecretStr, has
-    `secret` in its path, or is not in `model`.
+    The reason of a problem says what is allowed. It also has the refused value if the value is a number or a
+    text; a text is quoted and cut to one short line. The value is left out if its field holds a SecretStr,
+    has `secret` in its path, or is not in `model`.
     """
     return (_problem(details, model) for details in error.errors(include_url=False))
 

@@ -74,7 +74,7 @@ def command_of(kind: Kind) -> str:
 
 
 def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
-    """Return those of the projects in the queue's list that do not exist."""
+    """Return the projects in the queue's list that do not exist."""
     return [name for name in recipe.projects if name not in known]
 
 
@@ -188,7 +188,7 @@ class DeclaredCatalog:
             check_images(algorithm, self._images())
 
     def read_queue(self, definition: str) -> QueueRecipe:
-        """Read the definition of a queue. Raises InvalidField."""
+        """Read the definition of a queue. Raises InvalidField if the definition is not allowed."""
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
@@ -325,8 +325,8 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # A definition is parsed once. The images of a project's algorithm are checked each time: an
-            # algorithm for all projects must use each image, and such algorithms may have changed.
+            # A definition is parsed once. The images of a project's algorithm are checked each time: only
+            # images of algorithms for all projects are allowed, and those algorithms may have changed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)
@@ -353,7 +353,11 @@ class DeclaredCatalog:
         return _entry(declaration, value, problem)
 
     def _images(self) -> frozenset[str]:
-        """Return the images that algorithms for all projects use. Only operators declare such algorithms."""
+        """Return the images of the algorithms that are available to all projects.
+
+        Only operators declare such algorithms, so operators decide which images a project's own algorithms
+        may use.
+        """
         return frozenset(image for image in _images(self._algorithms[""].values()))
 
 

@@ -28,7 +28,7 @@ class Occupied:
         self._store = store
 
     async def __call__(self, names: Collection[str]) -> frozenset[str]:
-        """Return the queues of `names` in which not all jobs have ended. Raises StoreUnavailable."""
+        """Return the queues in `names` that have unfinished jobs. Raises StoreUnavailable."""
         wanted, found, before = frozenset(names), set[str](), None
         while wanted - found:
             page = await self._store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before)

@@ -317,8 +317,8 @@ class Declarations:
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
         """Raise NotPossible if the wanted name is already in use.
 
-        A name is in use if a file declares it, or if another declaration has it and a project could use both.
-        Upper and lower case do not matter.
+        A name is in use if a file declares it, or if another declaration has it and a project could use both
+        declarations. Upper and lower case do not matter.
         """
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):

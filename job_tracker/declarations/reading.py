@@ -158,8 +158,8 @@ def parsed(definition: str) -> dict[str, Any]:
     """Parse a definition, and return the JSON object in it.
 
     Raises InvalidField if the text is too large, or is not a JSON object with unique names and finite
-    numbers. Also raises it if the object is nested too deeply, or if a string in it has unprintable
-    characters other than line breaks and tabs.
+    numbers. Also raises InvalidField if the object is nested too deeply, or if a string in the object
+    has unprintable characters other than line breaks and tabs.
     """
     size = len(definition.encode(errors="surrogatepass"))
     if size > LARGEST_DEFINITION:

@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEvent:
-    """An event. An empty value is unknown, or does not apply."""
+    """An event. A field is empty if its value is unknown or does not apply."""
 
     id: int = 0
     """The id that the store gives when it keeps the event: `at` in microseconds since 1970, or one more than

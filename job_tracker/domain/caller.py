@@ -93,5 +93,5 @@ class Caller:
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
 """The caller of every call if the service requires neither a token nor a certificate.
 
-Without an address, it is the service itself.
+If its address is empty, the caller is the service itself.
 """

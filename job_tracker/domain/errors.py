@@ -88,7 +88,7 @@ class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
     def __init__(self, message: str, *, limit: str, retry_after: float | None = None) -> None:
-        """`limit` names the limit, usually as its setting: `projects.max_queued`, without the project.
+        """`limit` names the limit, usually by its setting without the project's name: `projects.max_queued`.
 
         `retry_after` is in seconds; None: unknown.
         """
@@ -146,7 +146,7 @@ class TooManyTokens(LimitExceeded):
 
 
 class TooManyDeclarations(LimitExceeded):
-    """The declarations have reached the limit of the service, or of a project."""
+    """The number of declarations has reached the limit of the service, or of a project."""
 
     def __init__(self, most: int, project: str = "") -> None:
         super().__init__(

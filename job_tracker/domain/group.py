@@ -57,7 +57,8 @@ class GroupRef:
     home: str = field(default="", compare=False)
     """The home of the group's job; see naming.home.
 
-    Empty if unknown: engines do not report it. If only the store is known, see naming.home_in_store.
+    Empty if unknown: engines do not report it. If the store is known but the project is not, the home is
+    that of naming.home_in_store.
     """
 
     @property

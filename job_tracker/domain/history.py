@@ -14,11 +14,11 @@ class PreemptionReason(StrEnum):
     """The reason why an attempt is stopped although it could continue. The values are stable."""
 
     PRIORITY = "priority"
-    """The waiting job has a higher priority in the same queue."""
+    """A waiting job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
-    """The queue of the waiting job takes back capacity of its guaranteed quota."""
+    """The queue of a waiting job takes back capacity of its guaranteed quota."""
     SHRINK = "shrink"
-    """An elastic job continues with fewer instances, so that the waiting job can start."""
+    """An elastic job continues with fewer instances, so that a waiting job can start."""
     GROW = "grow"
     """An elastic job continues with more instances, since there is free capacity."""
 

@@ -240,9 +240,9 @@ class Job:
     def observed(self, ranks: tuple[RankStatus, ...], program: str = "") -> "Job":
         """Return the job with the observed state of its ranks, and with `program` unless it is empty.
 
-        Observations of a group of another size are ignored. If the end of a rank was observed before, a later
-        STOPPED does not replace it: if the service is killed while it stops a group, ranks that it has
-        already removed look STOPPED, even if they ended earlier.
+        Observations of a group of another size are ignored. A later STOPPED does not replace the observed end
+        of a rank. Otherwise, a kill of the service during the stop of a group would lose such ends: ranks
+        that are already removed look STOPPED, even if they ended earlier.
         """
         if len(ranks) != self.instances:
             return self
@@ -349,7 +349,10 @@ class Job:
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     def preempted(self, preemption: Preemption, at: datetime) -> "Job":
-        """Return the job with the decision to stop its attempt, and to queue it again. Raises IllegalMove."""
+        """Return the job with the decision to stop its attempt, and to queue the job again.
+
+        Raises IllegalMove as `decided` does.
+        """
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
 
     def evicted(self, eviction: Eviction, at: datetime) -> "Job":

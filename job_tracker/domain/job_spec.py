@@ -46,11 +46,11 @@ class JobSpec:
     group: GroupSpec
     """The spec of the group. This field must stay the first one.
 
-    A stored spec that does not begin with this field is from a version without groups.
+    A stored spec that does not begin with this field is from a version of the service without groups.
     """
     algorithm: str
     dataset_id: str
-    """Empty, like the version and `data_uri`, for a job without a dataset."""
+    """Empty for a job without a dataset, as are `dataset_version` and `data_uri`."""
     dataset_version: str
     name: str
     model_name: str
@@ -66,9 +66,9 @@ class JobSpec:
     code_version: str = ""
     """The version of the training code: as configured at submission, or as sent with a program."""
     algorithm_version: int = 0
-    """The version of the accepted algorithm, if it was declared through the API; otherwise 0."""
+    """The version of the algorithm's declaration at admission; 0 if the API did not declare the algorithm."""
     dataset_declaration: int = 0
-    """The version of the accepted dataset's declaration, if it was declared through the API; otherwise 0.
+    """The version of the dataset's declaration at admission; 0 if the API did not declare the dataset.
 
     For the version of the data, see `dataset_version`.
     """
@@ -78,18 +78,18 @@ class JobSpec:
     home: str = ""
     """PROJECT/STORE, with which the paths of the job's folders begin (see naming.job_folder).
 
-    Empty for jobs of versions without homes.
+    Empty for jobs that were accepted before jobs had homes.
     """
     project: str = naming.DEFAULT_PROJECT
     """The project that the job belongs to. The roles in this project decide the rights to the job."""
     submitted_by: str = ""
-    """The name of the caller; empty for jobs of versions without projects."""
+    """The name of the caller; empty for jobs that were accepted before there were projects."""
     program: Program | None = None
     """The uploaded program; None for a configured algorithm."""
     queue: str = naming.DEFAULT_QUEUE
     """The queue in which the job waits."""
     priority: int = 0
-    """Within its queue, jobs with a higher priority start first."""
+    """Jobs with a higher priority go first in their queue."""
     expected: timedelta | None = None
     """The run time of an attempt, as the caller states it; None: not stated."""
     flavor: str = ""

@@ -33,4 +33,4 @@ class Machine:
     """Whether instances may start on the machine. False, for example, while it does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """The location of the machine: the name of its place of each kind, as far as known."""
+    """The names of the machine's places, such as its rack, by kind. Unknown places are left out."""

@@ -11,9 +11,9 @@ from typing import Final
 MASTER = "master"
 WORKER = "worker"
 DEFAULT_PROJECT: Final = "default"
-"""The project of requests that name no project, and of jobs from versions without projects."""
+"""The project of requests that name no project, and of jobs accepted before there were projects."""
 DEFAULT_QUEUE: Final = "default"
-"""The queue of jobs that name no queue, and of jobs from versions without queues."""
+"""The queue of jobs that name no queue, and of jobs accepted before there were queues."""
 PROJECT_RULE: Final = (
     "use 1 to 40 lower-case letters, digits and -; begin with a letter, and end with a letter or digit"
 )
@@ -65,7 +65,7 @@ def home(project: str, store_id: str) -> str:
 
 
 def home_in_store(store_id: str) -> str:
-    """Return a home for a group that was found on an engine, where its project is not known."""
+    """Return a home for a group that was found on an engine, if only its store is known."""
     return home(_UNKNOWN_PROJECT, store_id)
 
 

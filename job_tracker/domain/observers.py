@@ -29,7 +29,7 @@ class RequestObserver(Protocol):
     """Receives every request to an engine."""
 
     def __call__(self, request: str, code: str, seconds: float) -> None:
-        """Observe a request of a kind such as "POST pods"; `code` is "none" if there was no answer."""
+        """Observe a request, such as "POST pods". `code` is "none" if there was no answer."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The open streams of callers: limits on their number, and their end when a caller loses its right."""
+"""Open streams of callers: limits on their number, and the end of streams that may no longer be read."""
 
 import asyncio
 from collections import Counter
@@ -150,7 +150,10 @@ class _OpenStream:
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def next(self, items: AsyncGenerator[T, None]) -> T:
-        """Return the next item. Raises StopAsyncIteration after the last one, and the error of `end`."""
+        """Return the next item.
+
+        Raises StopAsyncIteration after the last item. After `end`, raises the error that it was given.
+        """
         if self._error is not None:
             raise self._error
         try:

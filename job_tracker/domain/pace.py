@@ -20,7 +20,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankPace:
-    """The position of one process of a group in the training. Times are in seconds, and 0 if unknown."""
+    """The position of one process of a group in the training. Durations are in seconds, and 0 if unknown."""
 
     process: int
     """The number of the process in its group. A rank may have several processes."""
@@ -32,7 +32,7 @@ class RankPace:
     waiting_seconds: float = 0.0
     """The time within a step in which the process waited for other processes."""
     slowness: float = 0.0
-    """The time of the process's own work, divided by that of the median process; 0 if it is not slow."""
+    """The process's working time in a step, as a multiple of the median; 0 if the process is not slow."""
     slow_since: datetime | None = None
     stack: str = ""
     """The call stack of the main thread soon after the process became slow, innermost call last.

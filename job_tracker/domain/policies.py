@@ -9,7 +9,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 
 MAX_ATTEMPTS = 100
 MAX_DURATION = timedelta(days=3650)
-"""The longest backoff or deadline. The sum of a present date and this duration is still a valid date."""
+"""The longest backoff or deadline. Today's date plus this duration is still a valid date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class ProjectLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """The longest time that a job may stay in each state, and without progress, before it fails.
+    """The longest times in a state, or without progress, before the job or its attempt fails.
 
-    None: for ever, except for `progress`.
+    None: no limit, except for `progress`.
     """
 
     queue: timedelta | None = None

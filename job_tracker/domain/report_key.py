@@ -26,7 +26,7 @@ class ReportKey:
     removed_at: datetime | None = None
     """The time at which a call removed the key. Since then, reports with tokens of the key are refused."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """The attempts that may use a replaced key: job id -> the attempt that was live at its replacement.
+    """The attempts that may use a replaced key: by job id, the attempt that was live at the replacement.
 
     Some of these attempts may have ended since. The current key has no entries.
     """

@@ -94,7 +94,8 @@ def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tup
 
     Each artifact has a flag, which says whether it is a stored file that ModelFiles.read accepts.
 
-    A reported artifact replaces a file of the same name, and has the size of the file if none was reported.
+    A reported artifact replaces a file of the same name. If no size was reported, the size is that of the
+    file.
     """
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}

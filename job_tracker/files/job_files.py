@@ -64,9 +64,9 @@ class JobFiles(Protocol):
 def job_files(folder: str, *, within: str = "") -> JobFiles:
     """Return access to the files below `folder`, an fsspec URI.
 
-    `within` is the URI of a folder above `folder`. If `within` is "", `folder` takes its place. Below
-    `within`, links and other unexpected files are refused. The path of `within` itself may have links, since
-    only operators can change it.
+    `within` is the URI of a folder above `folder`; "" stands for `folder` itself. Below `within`, links and
+    other unexpected files are refused. The path of `within` itself may have links, since only operators can
+    change it.
     """
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):

@@ -31,7 +31,7 @@ class StorageHealth:
 
 
 async def storage_health(root: str) -> StorageHealth:
-    """Return the state of a storage. If it does not answer, no error is raised: `problem` says so."""
+    """Return the state of a storage. If it does not answer, `problem` says so; no error is raised."""
     began = time.monotonic()
 
     def look() -> StorageHealth:

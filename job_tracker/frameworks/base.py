@@ -23,7 +23,8 @@ class Address:
 class GroupLayout:
     """Addresses and roles of the instances of a group, in the order of the instances.
 
-    Only the master's host has to resolve, unless the framework addresses every rank or the group is elastic.
+    All hosts must be resolvable if the framework addresses every rank, or if the group is elastic. Otherwise,
+    only the master's host must be resolvable.
     """
 
     addresses: tuple[Address, ...]
@@ -76,7 +77,7 @@ class Traits:
     """The abilities of a framework, which decide what a request may ask for."""
 
     addresses_every_rank: bool = False
-    """True if each rank gets the hosts of all ranks. All these hosts then have to resolve."""
+    """True if each rank gets the hosts of all ranks. All these hosts must then be resolvable."""
     starts_processes: bool = False
     """True if the framework can start several training processes in an instance."""
     is_elastic: bool = False

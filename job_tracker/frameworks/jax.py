@@ -1,4 +1,4 @@
-"""JAX: the arguments of `jax.distributed.initialize`."""
+"""JAX: the arguments of `jax.distributed.initialize`, as environment variables."""
 
 from collections.abc import Mapping
 

@@ -60,13 +60,13 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         # These defaults are kept: with a shorter interval, the writes of other agents would keep an agent on
         # a very busy machine from joining.
         "PET_RDZV_CONF": f"is_host={is_host}",
-        # If torchrun gives rank 0 to a process of this instance, all others reach it at this address.
+        # The other processes use this address if torchrun gives rank 0 to a process of this instance.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        # Every instance has the same number of processes, so each agent can compute their ranks. Without
-        # this variable, the agents tell each other how many processes they have, and all fail after 60 s if
-        # one of them is silent at this moment. With it, they still fail if the agent that gets rank 0 is
-        # silent: the others wait for its address.
+        # Every instance has the same number of processes, so each agent can compute all ranks. Without this
+        # variable, the agents tell each other how many processes they have, and all fail after 60 s if one
+        # of them is silent at this moment. With this variable, the agents still fail if the one that gets
+        # rank 0 is silent, since the others wait for its address.
         "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
     }

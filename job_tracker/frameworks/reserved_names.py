@@ -1,4 +1,4 @@
-"""Names of environment variables that requests, or the configuration, may not set."""
+"""Reserved names of environment variables. Requests may set none of them, the configuration only some."""
 
 # Names that are set by the service, or by a launcher that it starts.
 _SERVICE_NAMES = frozenset(
@@ -61,7 +61,7 @@ _RESERVED_PREFIXES = (
     # trust and credentials
     *("SSL_", "OPENSSL_", "CURL_", "GRPC_", "KRB5", "LDAP", "AWS_", "BOTO_", "GOOGLE_", "CLOUDSDK_"),
     *("AZURE_", "MINIO_", "FSSPEC_", "KUBERNETES_", "DOCKER_"),
-    # frameworks: these variables set where they load libraries, compile, cache and unpickle
+    # frameworks: these variables affect how they load libraries, compile, cache and unpickle
     *("TORCH", "PYTORCH_", "TRITON_", "TF_", "TFDS_", "TENSORFLOW_", "KERAS_", "XLA_", "PJRT_", "TPU_"),
     *("LIBTPU_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "NUMBA_", "CUPY_", "DASK_", "RAY_"),
     # devices, and communication libraries
@@ -77,5 +77,5 @@ def is_reserved(name: str) -> bool:
 
 
 def is_set_by_service(name: str) -> bool:
-    """Return whether the service sets this name, so that configuration may not set it."""
+    """Return whether the service sets this variable. No parameter or option may then have its name."""
     return name in _SERVICE_NAMES or name.startswith(_SERVICE_PREFIXES)

@@ -1,4 +1,4 @@
-"""Moves logs of ended groups from the machine on which they ran to storage."""
+"""Moves logs of ended groups from their machines to storage."""
 
 import asyncio
 import logging

@@ -77,8 +77,8 @@ class _Heads:
     def take(self) -> tuple[int, bytes]:
         """Return the rank whose log has the earliest records, and these records.
 
-        Records that are later than the next record of another log stay. With a window, records that are
-        younger than the window stay, too, as long as the next record of some log is not known.
+        Records that are later than the next record of another log are left for a later call. With a window,
+        while the next record of some log is not known, records younger than the window are left, too.
         """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]

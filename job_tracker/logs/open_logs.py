@@ -1,8 +1,8 @@
 """Limits on the logs that clients read at the same time: in total, for one caller, and for one job.
 
-The log of a running rank takes a connection to its machine. The service needs some of these connections
-itself, to save the logs of stopped groups and to follow reports. A stored log takes an open file, and about
-0.2 MB of memory to decompress the log.
+To read the log of a running rank, the service needs a connection to the engine (with the process backend, an
+open file). The service also uses such connections to save the logs of stopped groups and to follow reports.
+To read a stored log, the service needs an open file, and about 0.2 MB of memory to decompress the log.
 """
 
 from collections import Counter

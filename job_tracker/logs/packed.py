@@ -67,9 +67,9 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the last block before the first one for which `begins_early` is false.
+        """Return the last block that begins early; the first block if there is none.
 
-        The first block is returned even if `begins_early` is false for it.
+        The blocks that begin early come before all others.
         """
         found = self.blocks[0]
         for block in self.blocks[1:]:

@@ -36,7 +36,7 @@ class LogRequest:
     """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
-    """Read only the last `tail_lines` lines of each rank's log, with `follow` also new ones. None: all."""
+    """Read only the last `tail_lines` lines of each rank's log and, with `follow`, new ones. None: all."""
     since: datetime | None = None
     position: str = ""
     """The position of an earlier piece, after which reading continues."""
@@ -151,7 +151,10 @@ class LogReader:
     async def _log_of_start(
         self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank; with `follow`, continue until the rank ends, but not after a restart."""
+        """Yield the log of a rank. With `follow`, wait for new lines until the rank ends.
+
+        `_log` continues after a restart of the rank.
+        """
         caller, attempt, rank, follow = wanted
         group = job.groups[attempt - 1]
         living = self._live, partial(self._backend.logs, group, rank, follow=follow)

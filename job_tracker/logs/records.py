@@ -28,7 +28,7 @@ def text_of(piece: bytes) -> str:
 
 
 def text_bytes(piece: bytes) -> bytes:
-    """Return the printed bytes."""
+    """Return the bytes that the rank printed: the records without times, with long lines in one piece."""
     return _RECORD.sub(rb"\1\2", piece)
 
 
@@ -44,7 +44,7 @@ def timed_text_of(piece: bytes) -> str:
 
 
 def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
-    """Yield the printed lines without line breaks, each with the time of its beginning.
+    """Yield the printed lines without line breaks, each with the time of its first record.
 
     Lines without a valid time are skipped: training code wrote them directly into its log file.
     """
@@ -101,7 +101,7 @@ def is_time(text: bytes) -> bool:
 
 
 def time_of(moment: datetime) -> bytes:
-    """Return a moment as the time of a record. Moments before 1970 become 1970."""
+    """Return a moment as the time of a record. Moments before 1970 become the beginning of 1970."""
     return time_at((max(moment, _EPOCH) - _EPOCH) // datetime.resolution * 1000)
 
 

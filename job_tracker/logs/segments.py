@@ -54,7 +54,7 @@ async def read(
     While `is_growing` returns true, wait for new records, and yield them, too. `ended`, if given, is an event
     that is set when the log stops growing: it cuts the pause between two reads short. For a gap in the log, a
     record with the number of missing bytes is yielded. Raises LogsNotFound if there is no log, or if it was
-    removed while it was read. In threads, files are read and `is_growing` is called.
+    removed while it was read. Files are read, and `is_growing` is called, in threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -217,7 +217,7 @@ class _Reader:
 
 
 class _Folder:
-    """An open folder of a log. It stays open if the folder is moved."""
+    """An open folder of a log. The folder stays open even if it is moved."""
 
     def __init__(self, place: Place) -> None:
         """Open the folder. Raises LogsNotFound if it does not exist, is not readable, or is not a folder."""

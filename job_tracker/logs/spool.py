@@ -40,14 +40,14 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance. Before that, they are copied here.
+    """A spool for backends whose logs disappear with the instance. The logs are copied here before that.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out <store>. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
     """
 
     def __init__(self, root: Path, most_log: int, store_id: str = "") -> None:
-        """`most_log` bounds the log of each rank, in bytes."""
+        """`most_log` is the largest size of each log, in bytes."""
         self._root = root
         self.most_log = most_log
         self._store_id = store_id
@@ -155,8 +155,8 @@ class FolderSpool:
 
         Return whether the engine yielded the whole log: False if an error of the engine ended it early. An
         error of this machine's disk is only logged. Records that were read before an error or a cancellation
-        are kept. After an error of a type in `again_after`, the log is read again, at most twice: once its
-        pod or container is removed, it is lost.
+        are kept. After an error of a type in `again_after`, the log is read again, at most twice, since the
+        log is lost once its pod or container is removed.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())

@@ -88,10 +88,11 @@ class RecordMaker:
 
 
 class LogWriter:
-    """Writes records to segments in a folder, at most `most_bytes` (SMALLEST_LOG or more).
+    """Writes records to segments in a folder. Together, the segments have at most `most_bytes` bytes.
 
-    A quarter of `most_bytes` is for the first records, and at least five eighths are for the newest. If the
-    disk is full, records are dropped until there is room again, so that a log never blocks or ends a program.
+    `most_bytes` must be at least SMALLEST_LOG. A quarter of it is for the first records, and at least five
+    eighths are for the newest. If the disk is full, records are dropped until there is room again, so that a
+    log never blocks or ends a program.
     """
 
     def __init__(self, folder: str, most_bytes: int) -> None:

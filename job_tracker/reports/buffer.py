@@ -63,7 +63,7 @@ class ReportBuffer:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self.on_call: Callable[[Attempt], None] = _ignore
-        """A function that is called with an attempt when it first reports to this replica by a call.
+        """A function that is called with an attempt when the attempt first reports to this replica by a call.
 
         After that, the log of the attempt need not be followed any longer.
         """

@@ -32,7 +32,7 @@ _DRAIN_SECONDS = 2.0
 _PLACES = 128
 """The largest number of logs that are followed at the same time.
 
-On Kubernetes, each of these logs takes one of the connections that all reading of logs shares.
+On Kubernetes, each of these logs needs a connection. All readers of logs share a limit on connections.
 """
 _TURN_SECONDS = 5.0
 _LONGEST_PAUSE = 300.0  # seconds between two turns of a silent log, while other logs wait

@@ -7,7 +7,7 @@ A report is one line on standard output: a marker, and a JSON object. Every key 
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
 
 The value of a metric that is not finite is written as "NaN", "Infinity" or "-Infinity", or as one of these
-words without quotes, as Python does. The words of C, nan and inf, are read as well.
+words without quotes, as Python does. The words `nan` and `inf`, which C writes, are accepted, too.
 """
 
 import json

@@ -13,7 +13,7 @@ from job_tracker.domain.pace import Activity
 from job_tracker.reports.collectives import Collective, collectives_of
 
 FLOOR_SECONDS = 30.0
-"""The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
+"""Without a deadline for progress, the limit on the seconds without progress is at least this number."""
 MOST_OF_STACKS = 8 * 1024
 """The largest number of characters of the stacks of a process. Stacks are kept in memory, at most until the
 attempt has ended.
@@ -22,7 +22,7 @@ _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _AFTER_DEADLINE = 0.05
 _LEAST_DELAY = 4.0
-"""The number of seconds by which a report of a healthy process may always be late."""
+"""A report may be late by this many seconds, or by half the pause between reports if that is longer."""
 _LONGEST_SECONDS = 1e9
 _LARGEST_STEP = 10**15
 
@@ -153,8 +153,8 @@ class Watched:
     moved: float
     """The time from which the time without progress is measured.
 
-    It is the time of the latest progress, metric or artifact, unless a later event has given the attempt the
-    full allowed time again. Such an event is the start of the watch, the restart or loss of a rank, a call of
+    It is the time of the latest progress, metric or artifact, or of a later event that begins the measurement
+    anew. Such an event is the start of the watch, the restart or loss of a rank, a call of
     `ProgressWatch.forgive`, or, without a deadline, the first report after a silence of all processes.
     """
     deadline: float | None = None
@@ -286,7 +286,7 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the reports of a restarted rank, and give the attempt the full allowed time again.
+        """Forget the reports of a restarted rank, and begin anew to count the time without progress.
 
         The other ranks wait while this rank starts again.
         """
@@ -296,7 +296,7 @@ class RankBoard:
             watched.signs.pop(process, None)
 
     def _leave_out(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a lost rank, and give the attempt the full allowed time again.
+        """Forget the processes of a lost rank, and begin anew to count the time without progress.
 
         The other ranks may need some time until they continue without the lost rank.
         """
@@ -375,7 +375,8 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = self.pause_of(watched)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # to ask the process for its stacks then
+            # The next report then comes just after `stalls_at`, and its answer can ask for the stacks.
+            pause = watched.stalls_at - now + _AFTER_DEADLINE
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 

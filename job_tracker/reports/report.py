@@ -134,8 +134,7 @@ def advanced(
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
     """Return the progress `now` with the checkpoints among the artifacts.
 
-    The step of a checkpoint is at the end of its location. If the location has no step, the present step
-    counts.
+    The step of a checkpoint is at the end of its location. If the location has no step, `now.step` is used.
     """
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:

@@ -9,11 +9,11 @@ from job_tracker.reports.tokens import ReportTokens
 
 @dataclass(slots=True)
 class ReportEnvironment:
-    """Makes GROUP_TOKEN and, if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
+    """Makes GROUP_TOKEN and, if `address` is set, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
 
-    With REPORT_TOKEN, a process can only report on the attempt and fetch its program. With GROUP_TOKEN, it
-    can only join the attempt's group. Both are plain variables, unless the backend can hide them
-    (`kubernetes.token_secrets`).
+    With REPORT_TOKEN, a process can only report on its attempt and fetch the attempt's program. With
+    GROUP_TOKEN, it can only join the attempt's group. By default, both tokens are plain variables;
+    `kubernetes.token_secrets` puts them into a Secret.
     """
 
     tokens: ReportTokens

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 class Turns:
     """A bounded number of places. Tasks get them in the order in which they ask (`one`).
 
-    For each task that has to wait, the longest turn is ended, but not before it has lasted `seconds`.
+    A turn is the time for which a task holds a place. For each task that has to wait, the oldest turn is
+    ended as soon as it has lasted `seconds`.
     """
 
     def __init__(self, places: int, seconds: float) -> None:
@@ -21,7 +22,8 @@ class Turns:
     async def one(self) -> AsyncIterator[asyncio.Timeout]:
         """Hold a place during the block.
 
-        When the turn is over, the block is cancelled, and `expired()` of the yielded object is true.
+        If the turn is ended during the block, the block is cancelled, and `expired()` of the yielded object
+        is true.
         """
         clock = asyncio.get_running_loop().time
         self._waiting += 1
@@ -46,7 +48,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """Of the turns that have no end yet, set an end for the one that has lasted longest."""
+        """Set an end for the oldest turn that has no end yet."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

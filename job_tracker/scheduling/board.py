@@ -147,7 +147,7 @@ class Board:
             self.remove(job.id, now)
 
     def follow_gate(self, job: Job) -> bool:
-        """Note whether a job is gated: it waits in the cluster's own queue, or was not launched yet.
+        """Record whether a job is gated: it waits in the cluster's own queue, or was not launched yet.
 
         Return whether the job was gated at the previous call, and is not gated any longer.
         """

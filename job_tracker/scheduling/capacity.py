@@ -53,7 +53,10 @@ class FlavorCapacity:
         """The resources that stay free on each machine between two times, by these times."""
 
     def _whole(self) -> Profile:
-        """Return the free resources of all open machines together, or of the flavor if they are unknown."""
+        """Return the free resources of all open machines together.
+
+        If the machines are unknown, return the free resources of the flavor.
+        """
         name, running = self.flavor.name, self._running
         away = self._on_nodes.keys() - self._open.keys() if self._has_nodes else ()
         elsewhere = [each for node in away for each in self._on_nodes[node].items()]

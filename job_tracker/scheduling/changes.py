@@ -190,7 +190,7 @@ class MoreCapacity:
     for_others: Resources = field(default_factory=dict)
     """The part of the addition that is meant for other waiting jobs and for guarantees.
 
-    The advice does not name these amounts, since the caller may not know of the other jobs.
+    The advice does not name these amounts, since the caller may have no right to see the other jobs.
     """
 
     @classmethod
@@ -265,9 +265,9 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All added machines are assumed to be in the same place of each kind. But if the instances are to run
-        # in different places of the kind `apart`, each machine has its own place of this kind, and of each
-        # smaller kind.
+        # All added machines are assumed to be in the same rack and in the same zone. But if the instances are
+        # to run in different places of the kind `apart` (such as racks), each machine has its own place of
+        # this kind, and of each smaller kind.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place

@@ -18,8 +18,8 @@ KEPT: Final = 200
 """The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""If a key has fewer run times than this, a wider key is used if there is one: a few run times say little
-about the slowest tenth.
+"""If a key has fewer run times than this, a wider key (such as the algorithm alone) is used, if there is one:
+a few run times say little about the slowest tenth.
 """
 LEAST: Final = 3
 """A key with fewer run times than this is not used."""

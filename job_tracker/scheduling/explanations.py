@@ -45,8 +45,8 @@ class Situation:
     def estimate(self, job_id: int) -> Estimate | None:
         """Return when a job is expected to start.
 
-        None: the job does not wait, cannot start with the present capacity, queues and room for launches, or
-        starts when the cluster's own queue decides.
+        None: the job does not wait, or it can start only after an unpredictable change (for example, of the
+        capacity), or the cluster's own queue decides when it starts.
         """
         return self.estimates.get(job_id)
 
@@ -54,8 +54,8 @@ class Situation:
     def estimates(self) -> dict[int, Estimate]:
         """The expected starts by job.
 
-        Jobs that cannot start with the present capacity, queues and room for launches are left out.
-        If the cluster's own queue decides when jobs start, all jobs are left out.
+        Jobs that can start only after an unpredictable change (for example, of the capacity) are left out. If
+        the cluster's own queue decides when jobs start, all jobs are left out.
         """
         if self.plan.is_delegated:
             return {}
@@ -112,8 +112,8 @@ class Explanation:
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
-    """The expected start. None: the job cannot start with the present capacity, queues and room for launches,
-    or the cluster's own queue decides."""
+    """The expected start. None: the job can start only after an unpredictable change (for example, of the
+    capacity), or the cluster's own queue decides when it starts."""
     remedy: Remedy
     reserve: Reserve | None = None
     """The job's reservation; None if it has none."""

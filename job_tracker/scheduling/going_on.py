@@ -20,7 +20,10 @@ Even if the next attempt begins that late, it must not delay a promise.
 
 
 class Kept:
-    """The capacity that one pass keeps for jobs that continue in another size. Other jobs cannot use it."""
+    """The capacity that one pass keeps for jobs that continue in another size. Other jobs cannot use it.
+
+    A job with a claim is one of the jobs in Snapshot.claims, which start before all others.
+    """
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
         """`soon_gone` has the running gangs, as the function `soon_gone` returns them.
@@ -74,10 +77,10 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that a gang which is being stopped leaves to others, and by how much its stop
-        lowers the number of running gangs.
+        """Return the resources that become free when a gang is stopped, and 1: one gang ends.
 
-        The number is 0 if the gang continues in another size; otherwise 1.
+        If the gang continues in another size, only resources beyond this size become free, and the number is
+        0, because no gang ends.
         """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
@@ -86,7 +89,7 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Note that the pass considers the gang now, so that capacity is no longer kept for it.
+        """Record that the pass considers the gang now, so that capacity is no longer kept for it.
 
         Return the size in which it continues; None if it does not continue in another size.
         """
@@ -178,7 +181,7 @@ class Kept:
 def _gone_by(stake: Stake, now: float) -> float:
     """Return the time at which a gang that is being stopped is expected to be gone. `stake` is its stake.
 
-    If the stop takes longer than planned, the planned duration is doubled until the time is later than now.
+    If the stop takes longer than planned, its planned duration is doubled until the end is later than now.
     """
     patience = STOPPING
     while stake.noticed_at + patience <= now:

@@ -10,16 +10,13 @@ from job_tracker.scheduling.profile import Return, in_order
 from job_tracker.scheduling.running import Gangs, Held, RunningGangs, running_gangs, used_by
 
 _PATIENCE: Final = 3600.0
-"""The seconds after the decision to stop a gang within which the stop should end.
-
-After that, it may never end.
-"""
+"""A stop that has not ended this many seconds after the decision may never end."""
 _SECONDS: Final = 1.0
 """The seconds from now for which a gang that is being stopped is planned to hold its resources."""
 
 
 class Stakes(Mapping[int, Stake]):
-    """The stakes by job. The gangs that are being stopped are found without a search through all stakes.
+    """The stakes (see Stake) by job. Those of gangs that are being stopped are found without a search.
 
     Two objects may share their stakes; see `without`.
     """
@@ -145,7 +142,7 @@ def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
 
 
 def stakes_of(snapshot: Snapshot) -> Stakes:
-    """Return the stakes of a snapshot as Stakes. If they are in another mapping, it is converted."""
+    """Return the stakes of a snapshot as Stakes. A mapping of another type is converted."""
     return snapshot.stakes if isinstance(snapshot.stakes, Stakes) else Stakes(snapshot.stakes)
 
 
@@ -171,8 +168,8 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 def soon_gone(snapshot: Snapshot, now: float) -> Gangs:
     """Return the running gangs.
 
-    The gangs that are being stopped are planned to end at once. But if there are no claims, this applies only
-    to those that continue in another size.
+    In the result, the gangs that are being stopped are planned to end at once. But if no waiting job has a
+    claim (see Snapshot.claims), this applies only to gangs that continue in another size.
     """
     changed = []
     for run in leaving_of(snapshot):

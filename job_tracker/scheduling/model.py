@@ -84,7 +84,7 @@ class PreemptionRules:
     by_priority: bool = False
     """Whether the queue's waiting jobs stop its running jobs of lower priorities."""
     reclaim: bool = True
-    """Whether the queue's waiting jobs, if they fit in its quota, stop jobs of queues that exceed theirs."""
+    """Whether a waiting job that fits in the queue's quota stops jobs of queues that exceed their quotas."""
     min_runtime: float = 0.0
     """The seconds for which the queue's attempts run before they may be stopped for other jobs."""
     max_preemptions: int = 10
@@ -97,7 +97,7 @@ class PreemptionRules:
     resize_period: float = 600.0
     """The seconds that an attempt of an elastic job runs before the job may change its size. 0: never.
 
-    This does not apply to a preemption, which may make the job smaller, too.
+    Preemptions, which may also make the job smaller, do not have to wait so long.
     """
 
 
@@ -176,8 +176,8 @@ class Gang:
     job_id: int
     """The job's id.
 
-    The id also defines the job's place among jobs of the same queue and priority, since ids are in the order
-    of submissions.
+    The id also decides the order of jobs of the same queue and priority, since ids are in the order of
+    submissions.
     """
     queue: str = DEFAULT_QUEUE
     priority: int = 0

@@ -35,7 +35,8 @@ WAITING: Final = "waiting"
 WAITS: Final = "waits"
 """The kind of the note about learned waits, which has a single key."""
 CLAIMS: Final = "claims"
-"""The kind of the notes about claims. Each key is a job that was stopped for a waiting job."""
+"""The kind of the notes about claims: for which waiting job a job was stopped. Their keys are the stopped
+jobs."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
 """Stands for a text while it is unknown which text the store has."""
@@ -98,7 +99,7 @@ class NoteKeeper:
         board.preemption.note(_claims_in(texts))
 
     async def keep_claim(self, job_id: int, claim: Claim) -> None:
-        """Write the claim of the waiting job for which the job `job_id` was stopped, if not yet written."""
+        """Write for which waiting job the job `job_id` was stopped, if this is not written yet."""
         place, text = (CLAIMS, str(job_id)), _text_of_claim(claim)
         async with self._writing:
             if self._kept.get(place) != text:

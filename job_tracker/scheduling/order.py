@@ -21,7 +21,8 @@ class Order:
     """Yields the waiting gangs in the order of their turns.
 
     Among nodes of the tree with the same parent, those whose next gang fits in their guaranteed quota go
-    before the others. In each of these two groups, the node with the least share goes first.
+    before the others. In each of these two groups, the node that has used least for its weight (see Shares)
+    goes first.
 
     In a queue, gangs with a promise go first, in the order of their promises. However, a gang that has no
     reservation yet goes before all gangs of lower priorities, even if they have promises. This does not

@@ -69,10 +69,7 @@ class Overtaking:
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether each of these flavors has a blocker of all queues.
-
-        A blocker counts only if no further job may overtake it.
-        """
+        """Return whether each flavor has a blocker of all queues that no further job may overtake."""
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 

@@ -79,7 +79,7 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._held = 0
-        """The number of reservations that are taken. Gangs for which the capacity was lost take none."""
+        """The number of reservations so far. Gangs for which the capacity is too small do not count."""
         self._kept_for: set[str] = set()
         """The queues that have a waiting gang with a reservation."""
         self._to_keep = {
@@ -127,7 +127,7 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """Consider the gangs with claims, before all other gangs.
+        """Consider the gangs with claims (see Snapshot.claims), before all other gangs.
 
         Gangs that are being stopped still hold their capacity. But while gangs with claims are considered,
         the quota of the gangs that are being stopped counts as free.
@@ -251,7 +251,7 @@ class Pass:
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield the queue and the promised use of each gang to which a start on the flavor is promised.
 
-        Left out are gangs with claims (see Snapshot.claims), and gangs that this pass has already considered.
+        Gangs with claims, and gangs that this pass has already considered, are left out.
         """
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
@@ -298,8 +298,9 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # The gang is also a blocker in its own queue, whose jobs must always count. Jobs that fit in the
-        # guaranteed quota of a lower node than those in `scopes` do not overtake the blockers in `scopes`.
+        # The gang is a blocker at the nodes in `scopes`, but jobs that fit in the guaranteed quota of a lower
+        # node do not count as overtaking it there. Jobs of the gang's own queue must always count, so the
+        # gang is also a blocker in this queue.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:

@@ -19,8 +19,8 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """Return the decisions for a snapshot. The function is pure: the same input gives the same plan.
 
     The first `options.reservations` waiting jobs hold a reservation. A job starts before the jobs ahead of it
-    only if it delays none of their reservations. If a job has to wait for a job of unknown length, no start
-    can be promised to it. In this case, at most `options.overtake_limit` jobs start before it.
+    only if it delays none of their reservations. No start can be promised to a job that has to wait for a job
+    of unknown length. At most `options.overtake_limit` jobs start before such a waiting job.
 
     The preemption rules of the queues say which running jobs are stopped for waiting jobs. Elastic jobs are
     also stopped to continue in another size. If the cluster's own queue decides when jobs start, the planner

@@ -28,10 +28,11 @@ _MOST_JOBS: Final = 8
 _MOST_QUEUES: Final = 8
 """The largest number of queues whose waiting jobs are considered in one pass."""
 PATIENCE: Final = 3.0
-"""The largest allowed ratio of the victims' loss to the wait of the job with the higher priority.
+"""The largest allowed ratio of the loss of the stopped jobs (the victims) to the wait of the job with the
+higher priority.
 
-If the ratio would be larger, no job is stopped, and that job waits. Loss and wait are counted in
-instance-seconds. benchmarks.preemption measures this rule.
+If the ratio would be larger, no job is stopped, and the job with the higher priority waits. Loss and wait are
+counted in instance-seconds. benchmarks.preemption measures this rule.
 """
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """Returns the sort key of a victim. Victims are tried in the order of their keys."""
@@ -78,11 +79,11 @@ def preemptions(
 ) -> tuple[Preempt, ...]:
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
-    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
-    If too few jobs may be stopped for a waiting job, or if they would lose too much (`patience`; see
-    PATIENCE), no job is stopped for it or for the jobs behind it in its queue. If more than _MOST_QUEUES
-    queues have such waiting jobs, a pass considers only _MOST_QUEUES of these queues. Half of them are the
-    queues whose jobs come first (see `_wanted`), and the other half change from pass to pass.
+    The waiting jobs for which others may be stopped are considered one after the other, in the order of
+    `_wanted`. If too few jobs may be stopped for a waiting job, or if they would lose too much (`patience`;
+    see PATIENCE), no job is stopped for it or for later jobs of its queue. If more than _MOST_QUEUES queues
+    have such waiting jobs, a pass considers only _MOST_QUEUES of these queues. Half of them are the queues
+    whose jobs come first, and the other half change from pass to pass.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -117,7 +118,7 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
     """Return the waiting gangs for which other gangs may be stopped.
 
-    Gangs for which jobs were already stopped (their claims) come first, then gangs within guaranteed quotas.
+    Gangs with claims, for which jobs were already stopped, come first, then gangs within guaranteed quotas.
     """
     if not snapshot.is_open or not snapshot.stakes:
         return []

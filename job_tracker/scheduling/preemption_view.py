@@ -17,7 +17,7 @@ job had made at that time.
 
 
 class PreemptionView:
-    """The stakes of running jobs, and the claims of waiting jobs.
+    """The stakes of running jobs (see Stake), and the claims of waiting jobs.
 
     A later leader computes the same values: each preempted job names the job for which it was stopped. Claims
     are also noted in the store, since a preempted job may end or be deleted before the waiting job starts.
@@ -96,7 +96,7 @@ class PreemptionView:
     def remove(self, job_id: int) -> None:
         """Forget a job that no longer waits or runs.
 
-        If it was stopped for a waiting job, that job keeps its claim.
+        If the job was stopped for a waiting job, the waiting job keeps its claim.
         """
         self._stop_running(job_id)
         self.preempted.discard(job_id)

@@ -112,8 +112,8 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # `take` clears `_first` when more becomes free. Until then, less and less is free, so there is never
-        # enough before a time that was found here before.
+        # `take` clears `_first` when it adds amounts. Until then, it only subtracts amounts, so there is
+        # never enough before a time that an earlier search has found.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)

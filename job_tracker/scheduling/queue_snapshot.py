@@ -1,7 +1,7 @@
 """The queue as a caller may see it, for simulations of its future.
 
-The snapshot also includes jobs, queues and machines that the caller may not know, since the starts of other
-jobs depend on them. Their ids and names are left out or replaced.
+The snapshot also includes jobs, queues and machines that the caller has no right to see, since the starts of
+other jobs depend on them. Their ids and names are left out or replaced.
 """
 
 import math
@@ -36,13 +36,13 @@ class SeenJob:
     """A job that waits or runs, as the caller may see it."""
 
     gang: Gang
-    """The job's gang. Its id is 0 if the caller may not know of the job."""
+    """The job's gang. Its id is 0 if the caller has no right to see the job."""
     project: str
-    """The job's project. Empty: the caller may not know of the job."""
+    """The job's project. Empty: the caller has no right to see the job."""
     name: str = ""
-    """The job's name. Empty: the caller may not know of the job."""
+    """The job's name. Empty: the caller has no right to see the job."""
     submitted_by: str = ""
-    """The name of the caller that submitted the job. Empty: the caller may not know of the job."""
+    """The name of the caller that submitted the job. Empty: the caller may not see the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """The time at which the scheduler admitted the job. None: the job waits."""
@@ -74,14 +74,16 @@ class QueueSnapshot:
 
 
 class _Names:
-    """Replaces the names of queues that the caller may not know."""
+    """Replaces the names of queues that the caller has no right to see."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)
         self._hidden: dict[str, str] = {}
 
     def of(self, queue: str) -> str:
-        """Return the queue's name; if the caller may not know it, "#1" and so on, unlike any real name."""
+        """Return the queue's name. If the caller has no right to see the queue, return "#1", "#2" and so on,
+        which are unlike any real name.
+        """
         if not queue or self._known is None or queue in self._known:
             return queue
         return self._hidden.setdefault(queue, f"#{len(self._hidden) + 1}")

@@ -94,9 +94,9 @@ class QueuePage:
     after: Place | None
     """The value of `after` for the next page. None: this page is the last."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by the first of these queues; empty unless the caller asked for it."""
+    """The recent use by the first few of `queues`, if the caller asked for it; otherwise empty."""
     of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by projects; empty unless the caller asked for it."""
+    """The recent use by projects, if the caller asked for it; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ class QuotaRules:
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Compute each node's quota, including the nodes below it, and the part of it that is not lent."""
+        """Compute the quota of each node together with the nodes below, and the part that is not lent."""
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}

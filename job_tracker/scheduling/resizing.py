@@ -43,8 +43,8 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
     the next of the other gangs becomes old enough to be stopped.
 
     The time is infinite if there is no such gang. No gang is chosen while others are being preempted or
-    resized, or while a job with a claim waits: the freed capacity has to be used first. A claim no longer
-    counts if the capacity of the flavors has become too small for its job.
+    resized, or while a job with a claim (see Snapshot.claims) waits: the freed capacity has to be used first.
+    A claim no longer counts if the capacity of the flavors has become too small for the job.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)

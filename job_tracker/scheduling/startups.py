@@ -10,7 +10,7 @@ from job_tracker.scheduling.experience import kind_of
 class Startups:
     """The startup times of jobs.
 
-    They come from a job's own attempts, or if none is known, from other jobs of its algorithm.
+    They come from a job's own attempts or, if no such time is known, from other jobs of its algorithm.
 
     The startup ends with the first step that an attempt reports. If no such step is known, the startup ends
     when the master of the job's attempt runs. A new leader learns the times again from running attempts.

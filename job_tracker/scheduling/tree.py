@@ -168,9 +168,9 @@ def tree_of(
 ) -> Tree:
     """Return the tree of these queues.
 
-    Raises ValueError. Its message begins with the queue and the field, such as "research.parent: …". The
-    queues in `also` were accepted earlier, so they are never refused. Those that no longer fit the settings
-    are in the tree's `problems`.
+    Raises ValueError if the queues in `recipes` are not valid. The message begins with the queue and the
+    field, such as "research.parent: …". The queues in `also` were accepted earlier, so they are never
+    refused. Those that no longer fit the settings are in the tree's `problems`.
     """
     problems: dict[str, str] = {}
     kept = dict(recipes)
@@ -252,7 +252,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
 
 
 def _guaranteed(recipes: Mapping[str, QueueRecipe], flavor: str) -> dict[str, None]:
-    """Return the resources of a flavor that are guaranteed to queues, each with None: nothing bounds it."""
+    """Return the resources of a flavor that are guaranteed to queues, each with None: no bound."""
     quotas = (recipe.quotas.get(flavor) for recipe in recipes.values())
     return {resource: None for quota in quotas if quota for resource in quota.nominal}
 
@@ -330,7 +330,12 @@ def _check_sums(
     resource: str,
     capacity: int | None,
 ) -> None:
-    """Raise ValueError if the queues below a node are guaranteed more than the node has."""
+    """Raise ValueError if a queue's children are together guaranteed more than the queue itself, or if all
+    top queues are together guaranteed more than `capacity`.
+
+    For a queue without its own quota, the sum of its children's quotas counts. A `capacity` of None is no
+    bound.
+    """
     totals: dict[str, int] = {}
     for name in _children_first(children):
         below = sum(totals[child] for child in children.get(name, ()))

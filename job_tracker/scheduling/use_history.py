@@ -29,7 +29,7 @@ DAYS: Final = 7
 MOST_NAMES: Final = 64
 """The largest number of queues, and of projects, that have notes for a day.
 
-The first ones that hold capacity or have waiting jobs on this day get notes.
+The first ones that hold capacity or have waiting jobs on the day get notes.
 """
 MOST_POINTS: Final = 336
 """The largest number of points of a chart. A week then has a point for each half hour."""
@@ -233,7 +233,10 @@ def use_of_queues(board: Board) -> Use:
 
 
 def use_of_projects(board: Board) -> Use:
-    """Return the use of each project. Its guarantee is that of the queues that only this project may use."""
+    """Return the use of each project.
+
+    A project is guaranteed the quotas of the queues that only this project may use.
+    """
     snapshot = board.snapshot(is_open=True)
     amounts: dict[str, dict[str, int]] = {}
     waiting = Counter(board.projects.values())

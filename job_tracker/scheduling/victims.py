@@ -40,7 +40,7 @@ class Victim:
 class Search:
     """The search for the victims of one gang.
 
-    The victims are enough if the gang fits on one of its flavors once they are stopped or made smaller.
+    The victims are enough if, once they are stopped or made smaller, the gang fits on one of its flavors.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Search:
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back victims that are not needed after all, beginning with the last one.
+        """Spare victims that are not needed after all, beginning with the last one.
 
         An elastic victim that is needed gets back as many trainers as possible.
         """

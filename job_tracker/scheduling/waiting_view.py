@@ -1,4 +1,7 @@
-"""The reasons why a job waits, without facts hidden from the caller. Every replica can compute them."""
+"""The reasons why a job waits, without facts that the caller may not see.
+
+Every replica can compute these reasons.
+"""
 
 import time
 from collections.abc import Sequence
@@ -61,7 +64,7 @@ class Explanation:
     reasons: tuple[Reason, ...] = ()
     """The reasons, the decisive one first."""
     gate_note: str = ""
-    """The message of the cluster's own queue about the group, if it waits there."""
+    """The message of the cluster's own queue about the group, if the group waits in that queue."""
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None

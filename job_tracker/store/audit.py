@@ -38,8 +38,8 @@ class AuditStore(Protocol):
     ) -> Sequence[AuditEvent]:
         """Return at most `limit` events with ids below `before`, newest first.
 
-        If `where` has a caller, the cost does not grow with the number of events of other callers. If it has
-        only a project, the cost does not grow with the number of events of other projects.
+        If `where` has a caller, the cost does not grow with the number of events of other callers. If
+        `where` has only a project, the cost does not grow with the number of events of other projects.
         """
         ...
 

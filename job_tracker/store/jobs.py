@@ -54,7 +54,8 @@ CLOCK_SLACK = timedelta(hours=1)
 
 A list by time searches for a range of ids: ids increase with each submission, and so do the times, as long as
 the clocks of all replicas agree. A list finds all jobs whose times are out of order by at most this time, and
-may miss other jobs. Without this bound, a list by time would have to read the times of all jobs.
+may miss jobs whose times are further out of order. Without this bound, a list by time would have to read the
+times of all jobs.
 """
 
 

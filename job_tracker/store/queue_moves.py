@@ -44,7 +44,7 @@ class QueueMoves:
             changes.put(job_id, JobState.QUEUED)
 
     def leave(self, changes: Changes) -> None:
-        """Stop putting jobs into these `changes`. Does nothing if they are not watched."""
+        """Stop putting jobs into these `changes`. Does nothing without an earlier `watch`."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
             self._live.clear()

@@ -15,7 +15,7 @@ class ReportKeyStore(Protocol):
     """
 
     async def access_version(self) -> int:
-        """Return a number that differs after each change; see AccessStore."""
+        """Return a number that differs after each change of keys, tokens or projects; see AccessStore."""
         ...
 
     async def report_keys(self) -> Sequence[ReportKey]:

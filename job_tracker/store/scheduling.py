@@ -25,8 +25,8 @@ class SchedulingStore(Protocol):
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write the notes in `changed`, and remove those whose new text is None or empty. Others stay.
+        """Write the notes in `changed`, and remove notes whose new text is None or empty.
 
-        Up to 1,000 notes are changed in one atomic step. More notes may take several steps.
+        Other notes stay. Up to 1,000 notes are changed in one atomic step. More notes may take several steps.
         """
         ...

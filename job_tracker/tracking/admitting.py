@@ -49,7 +49,9 @@ class _Store(JobStore, QueueView, Protocol):
 
 
 class Admitting:
-    """Keeps the board, and admits jobs in passes. Changes in quick succession share a pass.
+    """Keeps the board up to date (see Board), and admits jobs in passes.
+
+    Changes in quick succession share a pass.
 
     While the launch of a job waits for room on this machine, no other job is admitted. If that job ends while
     its launch waits, jobs are admitted one at a time, as a test, until a launch finds room.
@@ -89,7 +91,7 @@ class Admitting:
         self._offset = clock().timestamp() - steady()
         self._on_waiting = on_waiting
         self.reasons: Mapping[Reason, int] = {}
-        """The number of jobs that waited for each reason after the last pass."""
+        """The number of jobs that still waited after the last pass, by the reason why they waited."""
         self._binding: Mapping[int, Reason] = {}
         self._announced: dict[int, Reason] = {}
         self.passes = 0
@@ -127,8 +129,9 @@ class Admitting:
             began = time.monotonic()
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
-            # A decision is stale if its job has changed since. Then there may be capacity for other jobs, so
-            # plan again before any job is stopped. Another pass also follows one that has admitted many jobs.
+            # A decision is stale if its job has changed since the snapshot. Then there may be capacity for
+            # other jobs, so plan again. If an admission was stale, stop no job before the new plan. A pass
+            # that has admitted many jobs is followed by another pass, too.
             was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
@@ -169,8 +172,8 @@ class Admitting:
     async def verify(self) -> None:
         """Read the whole queue again soon if the number of queued jobs on the board is wrong.
 
-        It counts as wrong if it differs from the store by the same number as at the last check: only a missed
-        change causes a lasting difference. Other differences are changes that have not arrived yet.
+        The number counts as wrong if it differs from the store by the same amount as at the last check: only
+        a missed change causes a lasting difference. Other differences are changes that have not arrived yet.
         """
         queued = (await self._store.tallies())[JobState.QUEUED].jobs
         lacking = queued - len(self._board.waiting) - len(self._changed)
@@ -209,8 +212,8 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """If this step ends an attempt that was stopped for a waiting job, store that job's claim to start
-        first.
+        """If this step ends an attempt that was stopped for a waiting job, store the waiting job's claim on
+        the freed capacity.
 
         `before` and `after` are versions of the stopped job. Call this before the end of its attempt is
         written.
@@ -312,7 +315,7 @@ class Admitting:
             self._board.read(job, self._now())
 
     async def _apply(self, plan: Plan) -> bool:
-        """Write the moves of a plan. Return whether some moves were stale and therefore dropped."""
+        """Write the admissions and refusals of a plan. Return whether any was stale and therefore dropped."""
         now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
@@ -323,7 +326,7 @@ class Admitting:
         failed: dict[int, BaseException] = {}
         for start in range(0, len(wanted), _MOVED_AT_ONCE):
             some = wanted[start : start + _MOVED_AT_ONCE]
-            # The moves are written concurrently, so that they share commits.
+            # The next versions of these jobs are written concurrently, so that they share commits.
             moves = (
                 self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
             )
@@ -380,7 +383,7 @@ class Admitting:
     async def _move(
         self, job_id: int, allocation: Allocation | None, diagnosis: Diagnosis | None, now: datetime
     ) -> None:
-        """Write one move. Raises StaleJob if the job no longer waits."""
+        """Write one admission or refusal. Raises StaleJob if the job no longer waits."""
         job = self._fresh.get(job_id) or await self._find(job_id)
         if job is None or job.state is not JobState.QUEUED:
             raise StaleJob(job_id, job.version if job else 0)

@@ -135,8 +135,8 @@ def next_step(
 def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
     """Return the observation in which the ranks that the job's group may lose do not count as failed.
 
-    An elastic group may lose instances once its training is complete, as long as at least `min_instances`
-    instances have not failed. For `is_over`, see Observation.without_lost.
+    Once the training of an elastic group is complete, all but `min_instances` of its instances may fail. For
+    `is_over`, see Observation.without_lost.
     """
     group = job.spec.group
     if group.elastic is not None:

@@ -16,7 +16,7 @@ STEPS_ALLOWED = 3
 The usual longest step is the median, over the processes, of the longest recent step of each process.
 """
 PATIENCE_SECONDS = 540.0
-"""The least time for which an attempt without a deadline may stand still, unless it is proven to be stuck.
+"""An attempt without a deadline may stand still for at least this time, if it is not proven to be stuck.
 
 By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The
 value is a minute less. So the process for which they wait is named before a waiting process fails and seems
@@ -291,7 +291,7 @@ def _plural(word: str) -> str:
 def slowness(watched: Watched) -> dict[int, float]:
     """Return the time that each process itself works on a step, divided by the median of all processes.
 
-    Empty unless at least two training processes have reported the time of their steps.
+    Empty if fewer than two training processes have reported the time of their steps.
     """
     own = {
         process: each.last.step_seconds - each.last.waiting_seconds

@@ -186,7 +186,10 @@ class Tracker:
 
     @property
     def waiting_by_reason(self) -> Mapping[Reason, int]:
-        """Return the number of jobs that waited for each reason after the last pass. Safe in any thread."""
+        """Return the number of jobs that still waited after the last pass, by the reason why they waited.
+
+        Safe in any thread.
+        """
         return self._admitting.reasons
 
     @property
@@ -284,8 +287,8 @@ class Tracker:
         self._has_looked, self.looked_at = True, now
         if may_be_late:
             await self._queue_back_offs()
-        # The live jobs are read after the look, because until the first look is complete, `_settle` skips
-        # all jobs, even those that become live or due during the look.
+        # Until the first look is complete, `_settle` skips all jobs. A job that becomes live or due during
+        # the look would be missed, so the live jobs are read after the look.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *found}:
             self._queue.add(job_id)
@@ -418,8 +421,8 @@ class Tracker:
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
         """Begin to stop the stray groups of the job, and return whether none of them is left.
 
-        Every group is a stray, except for the group of a live job's current attempt. But if the stop of that
-        group has begun although the job is not ending, it is a stray, too.
+        Every group is a stray, except for the group of a live job's current attempt. But even that group is a
+        stray if its stop has begun although the job is not ending.
         """
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]

@@ -37,11 +37,11 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes of an attempt, on average: a large group is written less often
+_SHOWN_A_SECOND = 20  # processes of an attempt, on average: a large group's progress is stored less often
 
 
 class ProgressWatch:
-    """Watches attempts for the tracker, which alone stops groups.
+    """Watches attempts for the tracker. Only the tracker stops groups.
 
     All observations are dropped at the end of the tracker's term. The next tracker learns from new reports,
     so that no attempt is stopped because of old observations.
@@ -130,7 +130,7 @@ class ProgressWatch:
         return self._stalls.get((group.job_id, group.attempt))
 
     def forgive(self, group: GroupRef) -> None:
-        """Give the group the full allowed time again, as if it had just made progress."""
+        """Count the group's time without progress from now on, as if the group had just made progress."""
         attempt = (group.job_id, group.attempt)
         self._go_on(attempt)
         for known, watched in self._board.watched():

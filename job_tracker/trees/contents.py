@@ -1,6 +1,6 @@
 """Reads the files of a tree for the backends that run programs.
 
-The content of each file is checked against its hash, since it may have been changed since the upload.
+The content of each file is checked against its hash, because the content may have changed after the upload.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class TreeContents:
 
     manifest: Manifest
     blobs: int
-    """The open folder with the contents."""
+    """The descriptor of the open folder with the contents."""
 
     def check_room(self, folder: Path) -> None:
         """Raise the OSError of a full disk if the disk of the folder has no room for all files."""
@@ -53,9 +53,9 @@ class TreeContents:
             raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
 
     def _pieces(self, file: File) -> Iterator[bytes]:
-        """Yield the stored content, up to one byte more than it should have.
+        """Yield the stored content, but at most one byte more than the size of the file in the manifest.
 
-        This byte suffices to make the hash wrong.
+        This additional byte makes the hash wrong, so further bytes are not needed.
         """
         try:
             content = open_regular(file.sha256, self.blobs)

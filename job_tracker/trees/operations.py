@@ -60,9 +60,9 @@ class UploadTooLong(LimitExceeded):
 class Programs:
     """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
-    Each method with a `caller` raises Forbidden if the caller's role does not allow it or the service runs no
-    uploaded programs, and UnknownProject if the caller's default project does not exist. It may also raise
-    LimitExceeded and StorageUnavailable.
+    Each method with a `caller` raises Forbidden if the caller's role does not allow the call or the service
+    runs no uploaded programs, and UnknownProject if the caller's default project does not exist. These
+    methods may also raise LimitExceeded and StorageUnavailable.
     """
 
     def __init__(
@@ -146,15 +146,15 @@ class Programs:
                 return await asyncio.to_thread(upload.finish)
             finally:
                 await writing.cancel()
-                # If this call was cancelled, its thread may still write. `close` waits for it.
+                # If this call was cancelled, its thread may still write. `close` waits for the thread.
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Check that a job of the project can run in the tree, and count this as a use of the tree.
+        """Check that a job of the project can run in the tree, and record that the tree is used now.
 
-        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference unless the tree is
-        complete, InvalidField if the tree lacks this file or `tree` cannot be the name of a tree, and
-        Forbidden if the service runs no uploaded programs.
+        `requirements` is empty, or the path of a file in the tree. Raises UnknownReference if the tree is
+        incomplete or unknown, InvalidField if the tree lacks this file or `tree` cannot be the name of a
+        tree, and Forbidden if the service runs no uploaded programs.
         """
         self._check_enabled()
         trees = self._store.of(project)
@@ -169,7 +169,7 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Count a job's use of a tree of uncommitted changes. The tree may be incomplete or unknown.
+        """Record that a job uses a tree of uncommitted changes now. The tree may be incomplete or unknown.
 
         Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not a
         tree of changes: a single diff file of limited size.

@@ -136,7 +136,7 @@ class ProjectTrees:
                 return TreeStatus(tree, is_known=True, missing=missing)
 
     def require(self, tree: str) -> None:
-        """Note that a job uses the tree now. Raises UnknownReference unless the tree is complete."""
+        """Note that a job uses the tree now. Raises UnknownReference if the tree is not complete."""
         status = self.find(tree)
         if status.is_complete:
             return
@@ -204,9 +204,10 @@ class ProjectTrees:
             yield from archived(contents, folder, shared)
 
     def only_file(self, tree: str, check: Callable[[Manifest], None]) -> Generator[bytes, None, None]:
-        """Yield the content of the only file of a tree. `check` must raise an error for any other tree.
+        """Yield the content of the only file of a tree.
 
-        Raises TreeDamaged and OSError.
+        `check` must raise an error for a tree that does not have exactly one file. Raises TreeDamaged and
+        OSError.
         """
         with self.reading(tree) as contents:
             check(contents.manifest)
@@ -223,7 +224,7 @@ class ProjectTrees:
             return [name for name, used_at in self._uses() if used_at < before]
 
     def touch(self, trees: Iterable[str]) -> None:
-        """Count this call as a use of each of these trees that is stored."""
+        """Record that these trees are used now. Trees that are not stored are ignored."""
         with self._access(), self._locked():
             for tree in trees:
                 self._touch(tree)

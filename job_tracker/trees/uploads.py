@@ -78,8 +78,8 @@ class Upload:
         """Add a piece. Pieces of contents that are already stored are dropped.
 
         Raises InvalidField if a piece does not belong to the tree, begins after the bytes that have arrived,
-        or ends beyond the size of the file. Also raises it if the complete content has another SHA-256.
-        Raises LimitExceeded if the disk is full, and StorageUnavailable for other faults of the disk.
+        or ends beyond the size of the file, or if the complete content has another SHA-256. Raises
+        LimitExceeded if the disk is full, and StorageUnavailable for other faults of the disk.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")

@@ -61,10 +61,10 @@ class Server:
         }
 
     def whole(self, examples: int, until: int) -> float:
-        """Take the gradient of all examples at the current weights, and return the sum of all losses.
+        """Collect the gradient of all examples at the current weights, and return the sum of all losses.
 
-        Every worker sends its part now. Afterwards, steps below `until` are served. Raises GroupError if a
-        worker is lost.
+        Every worker now sends its part of the gradient. Afterwards, steps below `until` are served. Raises
+        GroupError if a worker is lost.
         """
         with self._changed:
             self._weights.begin_epoch()

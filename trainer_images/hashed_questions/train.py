@@ -47,7 +47,7 @@ class Parameters:
     """Terms are hashed to 2^HASH_BITS keys."""
     update: Update
     max_delay: int
-    """The maximum number of steps by which the weights of a gradient may be out of date."""
+    """The maximum number of steps by which the weights may be out of date when a worker gets them."""
     kkt_filter: bool
     """Whether workers leave out keys whose weights are 0 and will probably stay 0."""
     compensation: float
@@ -107,7 +107,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Plan:
-    """The questions that each worker takes in each step. All processes make the same plan."""
+    """The questions from which each worker learns in each step. All processes make the same plan."""
 
     parameters: Parameters
     questions: int

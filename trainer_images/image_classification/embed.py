@@ -57,9 +57,9 @@ class Parameters:
     0: the other images of the step serve as negatives.
     """
     key_momentum: float
-    """Used only with a queue. After each step, the key encoder becomes a mean of itself and the encoder.
+    """The weight of the key encoder in its mean with the encoder that learns. Used only with a queue.
 
-    This is the weight of the key encoder in the mean.
+    After each step, this mean replaces the key encoder.
     """
     padding: int
     """The largest number of pixels by which an image is shifted."""
@@ -124,7 +124,7 @@ class Learner(nn.Module):
 
         `replica` is the encoder as `group.wrap` returns it.
 
-        With a queue, the keys of the second copies are added to it. Every rank must call this method.
+        With a queue, the keys of the second copies are added to the queue. Every rank must call this method.
         """
         temperature = self._settings.temperature
         if self.queue is None or self.key_encoder is None:
@@ -142,7 +142,7 @@ class Learner(nn.Module):
 
     @property
     def features(self) -> nn.Module:
-        """The network of the features, which is published."""
+        """The part of the encoder that computes the features."""
         found = self.encoder.features
         assert isinstance(found, nn.Module)
         return found

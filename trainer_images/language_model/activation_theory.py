@@ -79,8 +79,8 @@ def of_backward(layout: Layout) -> float:
     """Return how many numbers per token a layer's backward pass needs at its peak, beyond those that all
     layers keep.
 
-    The result may be negative: a layer frees its kept numbers during the pass, and the head has freed its
-    own before.
+    The result may be negative: during the pass, a layer frees the numbers that it kept, and the head has
+    freed its own before the pass.
     """
     layer, width = of_layer(layout), layout.width
     freed = layer.norms / 2 + layer.products * 2 / 3  # by the backward pass of the feed-forward part

@@ -44,8 +44,8 @@ class Learner:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss.
 
         The shares of all processes add up to the mean loss. `step` is the number of the step, from 1, which
-        determines the masks of dropout. If the layout is asynchronous, this step may be taken only by a later
-        call or by `flush`.
+        determines the masks of dropout. In an asynchronous layout, the step may happen later: in another
+        call, or in `flush`.
         """
         share = self._own(batch)
         position = Position(step, self._mesh.rank(DATA) * len(share.tokens))

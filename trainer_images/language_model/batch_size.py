@@ -18,8 +18,8 @@ class StepSize(NamedTuple):
 def at_step(step: int, layout: Layout) -> StepSize:
     """Return the batch size and the learning rate of step number `step`, counted from 1.
 
-    The learning rate warms up to the rate for BATCH_SIZE. At each of the steps GROW_AT, the batch grows.
-    Other schedules let the rate decay instead; see `grown`.
+    The learning rate warms up to LR, scaled to BATCH_SIZE as LR_SCALING says. At each of the steps GROW_AT,
+    the batch grows. Usually, training lets the rate decay instead; see `grown`.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr
@@ -56,8 +56,8 @@ def warmed_up(start: float, full: float, step: int, steps: int) -> float:
 def grown(size: StepSize, times: int, growth: int, largest: int) -> StepSize:
     """Return `size` after `times` changes by the factor `growth` (Smith et al., ICLR 2018).
 
-    Other schedules divide the rate. Here, a change multiplies the batch size instead: the noise falls in the
-    same way, with fewer steps. If the batch would exceed `largest` (0 means no limit), the rate is divided.
+    Usually, a change divides the rate. Here, a change multiplies the batch size instead: the noise falls in
+    the same way, with fewer steps. If the batch would exceed `largest` (0: no limit), the rate is divided.
     """
     for _ in range(times):
         if largest and size.batch_size * growth > largest:

@@ -25,7 +25,7 @@ class Strategy(StrEnum):
     GOSSIP = "gossip"
     """Nothing: each rank steps with its own gradients, and averages its weights with one rank at a time."""
     PARAMETER_SERVER = "parameter_server"
-    """Nothing: workers compute gradients, and parameter servers step the weights with them."""
+    """Nothing: workers compute gradients, and parameter servers update the weights with them."""
 
 
 class Stepping(StrEnum):
@@ -73,7 +73,10 @@ class Attention(StrEnum):
     """The way in which the core of attention is computed."""
 
     FUSED = "fused"
-    """In one kernel, which keeps no scores. As `explicit` if another parameter needs separate operations."""
+    """In one kernel, which keeps no scores.
+
+    If another parameter needs separate operations, this is the same as `explicit`.
+    """
     EXPLICIT = "explicit"
     """Scores, softmax, dropout and the sum of values one by one, as in Korthikanti et al., 2022."""
 

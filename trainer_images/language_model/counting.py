@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 COUNTED_STEP = 4
 """The first step of an attempt that may be measured (see `counted_step`).
 
-Earlier steps also allocate objects that stay in memory. If an attempt has fewer, its last step is measured.
+Earlier steps also allocate objects that stay in memory. If an attempt has fewer steps, its last step is
+measured.
 """
 
 
@@ -50,8 +51,8 @@ class StepCost:
 def counted_step(layout: Layout) -> int:
     """Return the number (from 1) of the step of an attempt whose costs are measured.
 
-    By that step, an asynchronous pipeline has all its versions of weights. Local weights are averaged in that
-    step, if the attempt starts at the start of a round.
+    By that step, an asynchronous pipeline has all its versions of weights. With LOCAL_STEPS, the step is one
+    after which weights are averaged, if the attempt begins just after such an average.
     """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps
@@ -61,8 +62,8 @@ def counted_step(layout: Layout) -> int:
 def counting(learner: Learner) -> Iterator[StepCost]:
     """Measure a step that is taken in the block. The cost is complete after the block."""
     cost, optimizer = StepCost(), own_share(learner.optimizer)
-    # Do not assign this list to a variable, which would keep the state in memory after OFFLOAD=optimizer has
-    # moved it.
+    # Do not assign this list to a variable: the variable would keep the state in memory after
+    # OFFLOAD=optimizer has moved it.
     memory = memory_meter.MemoryMeter([*weights_of(learner), *memory_meter.state_of(optimizer)], learner.host)
 
     def before_the_step(*_: object) -> None:

@@ -5,9 +5,9 @@ example, layer, place in the layer, element), as in J. Salmon et al., "Parallel 
 2, 3", SC 2011. The mixing function is that of G. Steele et al., "Fast Splittable Pseudorandom Number
 Generators", OOPSLA 2014.
 
-So each rank computes just its part of the masks that one process would have. Tensor ranks that hold the same
-activations get the same mask. Tensor ranks with different heads or parts of the sequence, and different data
-ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
+So each rank computes just its part of the masks that a single process would use. Tensor ranks that hold the
+same activations get the same mask. Tensor ranks with different heads or parts of the sequence, and different
+data ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
 
 The state of the random numbers is the step and the first example of the micro-batch. A recomputation needs
 the state of its forward pass, because a pipeline may have started other micro-batches meanwhile.

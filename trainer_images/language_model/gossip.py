@@ -90,7 +90,7 @@ class Gossip:
     def exchange(self) -> None:
         """If this rank is active, average its weights with those of one peer.
 
-        Raises GroupError if a peer is lost, in a passive rank, too.
+        Raises GroupError if a peer is lost, in active and in passive ranks.
         """
         for answering in self._answering:
             if answering.done():

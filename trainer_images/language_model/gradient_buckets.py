@@ -20,8 +20,8 @@ class Bucket(ABC):
     """The gradients of a range of the flat vector. Memory is allocated when the first gradient is added."""
 
     own: range
-    """The elements of this bucket that this rank's optimizer steps, as a range of the flat vector. It may be
-    empty."""
+    """The elements of this bucket that this rank's optimizer updates, as a range of the flat vector. It may
+    be empty."""
 
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
         self.place = place

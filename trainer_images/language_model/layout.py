@@ -258,7 +258,7 @@ class Layout:
 
     @property
     def recomputed_every(self) -> int:
-        """The number N if every N-th layer is recomputed; 0 if no whole layer is recomputed."""
+        """The N of CHECKPOINTING=every:N, and 1 for CHECKPOINTING=full; 0 for all other values."""
         kind, _, number = self.checkpointing.partition(":")
         return 1 if kind == "full" else int(number or 0)
 

@@ -9,7 +9,7 @@ a checkpoint has only one copy.
 Slow momentum: the averages have a momentum of their own. A round moves the mean of the weights from x by d.
 The momentum becomes m = β m + d, and the next round starts from x + m. This is the method of Wang et al.,
 "SlowMo: Improving Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020, with a slow
-learning rate of 1. (They divide d by the learning rate, which makes no difference while that is constant.)
+learning rate of 1. (They divide d by the learning rate, which changes nothing if the rate is constant.)
 """
 
 from typing import Any

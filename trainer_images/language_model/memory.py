@@ -1,4 +1,4 @@
-"""Saves memory: recomputed activations, passes in fewer bits, the optimizer's state on the host."""
+"""Saves memory: recomputes activations, computes in fewer bits, and keeps optimizer states on the host."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext

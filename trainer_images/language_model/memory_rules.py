@@ -54,9 +54,10 @@ def _parameters_can_move(layout: "Layout") -> None:
 def _optimizer_can_move(layout: "Layout") -> None:
     if layout.is_sharded or (layout.tensor > 1 and not layout.has_flat_buckets):
         raise ParameterError(
-            "OFFLOAD=optimizer needs TENSOR 1 and STRATEGY=ddp or zero_redundancy_optimizer, or several data "
-            f"ranks and zero1 or zero2, but STRATEGY is {layout.strategy}, TENSOR {layout.tensor} and the "
-            f"number of data ranks {layout.data}; OFFLOAD=parameters also moves the optimizer"
+            "OFFLOAD=optimizer needs TENSOR 1 and a STRATEGY other than shard_grad_op and zero3, or several "
+            f"data ranks and STRATEGY zero1 or zero2, but STRATEGY is {layout.strategy}, TENSOR "
+            f"{layout.tensor} and the number of data ranks {layout.data}; OFFLOAD=parameters also moves the "
+            "optimizer"
         )
 
 

@@ -21,7 +21,7 @@ from language_model.layout import Layout
 
 FILE = "timeline.json"
 UNFLUSHED_STEPS = 12
-"""The number of steps in the timeline of a pipeline without flushes: one step does not show its schedule."""
+"""The number of steps in the timeline of a pipeline without flushes: one step would not show the schedule."""
 MOST_PASSES = 10_000
 """The largest number of passes, over all ranks, for which there is a timeline."""
 
@@ -151,7 +151,7 @@ def gather(
 def timeline(layout: Layout, ranks: Sequence[Seconds], steps: int) -> dict[str, Any]:
     """Return the content of FILE. `ranks` has the passes of each pipeline rank, in the order of the ranks.
 
-    It has the last step if the pipeline is flushed (see `is_flushed`), else the last UNFLUSHED_STEPS steps.
+    The timeline has the last step if `is_flushed`, else the last UNFLUSHED_STEPS steps.
     """
     return {
         "schedule": str(layout.schedule),

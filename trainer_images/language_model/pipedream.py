@@ -1,4 +1,4 @@
-"""PipeDream: an asynchronous pipeline, which is never drained for a step.
+"""PipeDream: an asynchronous pipeline, which is not flushed at the end of a step.
 
 D. Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019. Whole batches
 follow each other through the stages. In the steady state, a stage alternates between a forward pass and a
@@ -220,7 +220,7 @@ class Line:
         work = dist.isend(tensor, group=self._group, group_dst=stage)
         assert work is not None
         self._sent.append((work, tensor))
-        while len(self._sent) > self._group.size():  # not so many can be on their way: the oldest has arrived
+        while len(self._sent) > self._group.size():  # so many cannot be in flight: the oldest has arrived
             self._sent.popleft()[0].wait()
 
     def receive(self, tensor: Tensor, stage: int) -> None:

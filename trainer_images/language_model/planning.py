@@ -172,7 +172,10 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 
 
 def _layouts(model: Layout, ranks: int) -> Iterator[Layout]:
-    """Yield the valid layouts for the model and batch of `model`, among those that the planner considers."""
+    """Yield the valid layouts among those that the planner considers.
+
+    They have the model and the batch of the layout `model`.
+    """
     for pipeline in _divisors(ranks):
         for tensor in _divisors(ranks // pipeline):
             for micro_batches in _micro_batches(model, ranks // (pipeline * tensor)):

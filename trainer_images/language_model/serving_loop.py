@@ -173,7 +173,9 @@ class ServingLoop:
         return {"server_sent_bytes": sent / updates, "server_received_bytes": received / updates}
 
     def _log(self) -> None:
-        """Log the staleness of gradients, and the bytes of each server with the messages that cause them."""
+        """Log the staleness of gradients, and for each server, the bytes that it sent and received, and the
+        number of gradients and weights in them.
+        """
         histogram = ", ".join(f"{count} x {value}" for value, count in sorted(self._server.staleness.items()))
         log.info("gradients by staleness: %s; %d dropped", histogram or "none", self._server.dropped)
         leader, gradients = self._replica.leader, self._replica.gradients
@@ -207,6 +209,6 @@ def share_of(step: int, layout: Layout) -> int:
 
 
 def examples_of(step: int, layout: Layout) -> int:
-    """Return the number of examples that workers take per update, with those whose gradients are dropped."""
+    """Return the number of examples that workers take per update, even if their gradients are dropped."""
     gradients = len(layout.roles.workers) if layout.rule.in_step else layout.rule.gradients
     return share_of(step, layout) * gradients

@@ -1,8 +1,8 @@
 """ZeRO-1 and ZeRO-2: AdamW over this data rank's share of the flat parameters.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020.
-In both stages, each of n data ranks sends 2 (n-1)/n of the parameters in a step, as DistributedDataParallel
-does.
+With ZeRO-1 and with ZeRO-2, each of n data ranks sends 2 (n-1)/n of the parameters in a step, as
+DistributedDataParallel does.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ class _State(dict[Tensor, dict[str, Any]]):
 
 
 class ShardedAdamW(Optimizer):
-    """AdamW whose state, and in stage 2 also its gradients, are divided among the data ranks.
+    """AdamW whose state is divided among the data ranks. With ZeRO-2, the gradients are divided, too.
 
     Every rank must make the same calls. `state` has this rank's share. `state_dict` gathers the moments and
     names them by parameter, so that checkpoints do not depend on the number of ranks. While `state_dict`
@@ -147,7 +147,7 @@ class ShardedAdamW(Optimizer):
 def buckets_of(layout: Layout, flat: FlatParameters, group: dist.ProcessGroup) -> list[Bucket]:
     """Divide the flat vector into buckets of at most BUCKET_MB.
 
-    In stage 2, the vector is first divided among the ranks, so each bucket has one owner.
+    With ZeRO-2, the vector is first divided among the ranks, so each bucket has one owner.
     """
     ranks, length, device = group.size(), len(flat.vector), flat.vector.device
     size = layout.bucket_mb * MEGABYTE // flat.vector.element_size() // ranks * ranks

@@ -15,8 +15,8 @@ from language_model.model import LanguageModel
 class Stepper:
     """Takes the steps of the optimizer.
 
-    Before each step, it averages the gradients over the data ranks, unless the passes or the optimizer do so,
-    or the ranks average weights instead.
+    Before each step, it averages the gradients over the data ranks. It leaves this out if the passes or the
+    optimizer do it, or if the ranks average weights instead.
     """
 
     model: LanguageModel

@@ -96,7 +96,7 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS steps
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # as AVERAGING, plus weights both ways for each share of an active rank
+        case Strategy.GOSSIP:  # as AVERAGING, plus weights both ways for each gradient of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
         case Strategy.ZERO1 | Strategy.ZERO2:  # gradients to their owners, then the stepped parameters to all
@@ -232,11 +232,11 @@ def offloaded(layout: Layout) -> tuple[float, float]:
 
 
 def gathered(layout: Layout) -> float:
-    """Return the peak memory in bytes that sharded tensors need in addition during the passes.
+    """Return the peak memory in bytes that sharded tensors need during the passes, in addition to `memory`.
 
-    fully_shard gathers all parameters of a rank (shard_grad_op), or two layers at a time (zero3). With zero2,
-    gradients of several micro-batches add up on each rank. With one micro-batch, a rank holds two buckets,
-    one of which is being reduced.
+    fully_shard gathers all parameters of a rank (shard_grad_op), or two layers at a time (zero3). With zero2
+    and several micro-batches, each rank holds the gradients of all its parameters until the last micro-batch.
+    With zero2 and one micro-batch, a rank holds two buckets, one of which is being reduced.
     """
     own = max(_of_rank(layout)) * FLOAT
     if layout.strategy is Strategy.ZERO2:

@@ -101,7 +101,8 @@ def fit(
         others["scaler"] = learner.scaler
     if learner.local_weights is not None:
         others["local_weights"] = learner.local_weights
-    # A checkpoint has one copy of local weights, so `flush` averages them before it, even within a round.
+    # A checkpoint has only one copy of the weights. So `flush` averages local weights before each checkpoint,
+    # even within a round of LOCAL_STEPS steps.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
         first = run.steps + 1

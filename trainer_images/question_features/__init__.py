@@ -1,4 +1,4 @@
-"""Questions as arrays, and their division among processes, for the examples of all frameworks.
+"""Questions as arrays, and their division among processes, for the example programs of all frameworks.
 
 A question is represented by the set of its terms: words, and pairs of adjacent words. The number of a term is
 its hash. So no vocabulary has to be built, shared or published, and all processes of a group compute the same
@@ -62,8 +62,8 @@ def numbers_of(text: str, count: int = TERMS) -> list[int]:
 def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Return the indices of the examples for each step and process, of shape (steps, size, batch_size).
 
-    All processes get the same result. The examples of an incomplete last step are dropped, different ones in
-    every epoch.
+    All processes get the same result. Examples that do not fill another step are dropped. They differ from
+    epoch to epoch.
     """
     steps = examples // (size * batch_size)
     order = np.random.default_rng([seed, epoch]).permutation(examples)

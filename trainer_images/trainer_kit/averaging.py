@@ -57,7 +57,7 @@ def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging
 
     For PowerSGD, this is a step in which it compresses, so not one of the first `powersgd_start` steps.
     `shapes` are the shapes of the trained parameters, which are in fp32. To sum S bytes over n processes,
-    each process sends 2(n-1)/n S bytes, as in a ring, which is the least possible (Patarasuk and Yuan, 2009).
+    each process sends 2(n-1)/n S bytes, as in a ring. No method needs fewer bytes (Patarasuk and Yuan, 2009).
     PowerSGD of rank r sums r (a + b) numbers in place of a matrix of a x b, if these are fewer than half of
     the matrix's a b numbers.
     """

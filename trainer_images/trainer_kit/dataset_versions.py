@@ -1,8 +1,8 @@
 """Publishes versions of datasets where the service finds them: `versionedDatasets/<dataset id>/<version>/`.
 
 The name of a version is the start of a hash of its files in their order. So the same files in the same order
-always have the same version. A file of hashes is beside the data. `staging` compares the files that it copies
-to the ranks with these hashes.
+always have the same version. A file of hashes is beside the data. `staging` copies the files to the ranks,
+and compares the copies with these hashes.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ C = TypeVar("C", bound=StrEnum)
 
 
 def text(name: str, default: str | None = None) -> str:
-    """Return the variable, or `default` if it is unset or empty. Without a default, it is required."""
+    """Return the variable, or `default` if it is unset or empty. Without a default, it must be set."""
     return os.environ.get(name) or _required(name, default)
 
 

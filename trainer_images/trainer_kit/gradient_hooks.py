@@ -60,7 +60,7 @@ class _Hook:
 
 
 class LowRank(_Hook):
-    """PowerSGD. The error of the approximation is added to the gradient of the next step.
+    """Averages approximated gradients (PowerSGD). The error is added to the gradients of the next step.
 
     This error differs between processes, and is part of a checkpoint.
     """
@@ -129,7 +129,7 @@ def low_rank_of(model: nn.Module) -> LowRank | None:
 
 
 def count(size: int) -> None:
-    """Count the all-reduce of `size` bytes, in which each process sends 2(n-1)/n times `size` bytes.
+    """Count the all-reduce of `size` bytes. Each of the n processes sends 2(n-1)/n times `size` bytes.
 
     This is the least possible, and the amount that a ring sends (Patarasuk and Yuan, 2009).
     """

@@ -61,9 +61,8 @@ class Group:
     def wrap(self, model: nn.Module, averaging: Averaging | None = None, **options: Any) -> nn.Module:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
-        After a process has computed its gradients, the backward pass waits for the gradients of other
-        processes. This time counts as waiting (`steps`), except on GPUs, where the pass does not wait. In a
-        group of one, `model` itself is returned.
+        On a CPU, the backward pass ends with a wait for the gradients of other processes. This time counts as
+        waiting (`steps`). On a GPU, the pass does not wait. In a group of one, `model` itself is returned.
 
         The wrapper shares the parameters of `model`: save `model`, not the wrapper. `averaging` has the size
         of buckets and the compression, by default from the environment (BUCKET_MB, GRADIENT_COMPRESSION).

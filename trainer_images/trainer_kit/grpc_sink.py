@@ -2,7 +2,7 @@
 
 A failure to report does not affect the training.
 
-While the service is away, a limited number of reports is kept. If the service refuses them because the
+While the service is away, a limited number of reports is kept. If the service refuses a report because the
 attempt is over or the token is not valid, sending stops. If the service has not accepted all reports by the
 end, the last progress and the artifacts are printed, because the service reads the log once it is back. If
 reports cannot be sent, for example because the installed protobuf is too old, they are printed.
@@ -116,7 +116,7 @@ class GrpcSink:
             self._steps.has_moved()
 
     def close(self) -> None:
-        """Send the waiting reports. The service may be away: after 3 s, print what it has not accepted."""
+        """Send the waiting reports. If the service is away, print progress and artifacts after 3 s."""
         if self._steps is not None:
             self._steps.end()
         self._closing.set()

@@ -1,9 +1,9 @@
 """Lets the service read the stacks of this process from outside, even if the process cannot report them.
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
-GIL. The name of the file contains the numbers of two signals. On the signal that is named first, faulthandler
-writes the stacks of all threads, but of at most 100, the newest first. These may lack the main thread. So on
-the other signal, it writes only the stack of the main thread. The service's inspector reads the file.
+GIL. The name of the file contains the numbers of two signals. On the first signal, faulthandler writes the
+stacks of up to 100 threads, the newest first. The main thread may be missing. So on the second signal,
+faulthandler writes only the stack of the main thread. The service's inspector reads the file.
 """
 
 import faulthandler

@@ -1,8 +1,8 @@
 """Joins a PyTorch process group within a time-out.
 
-PyTorch's own time-out is not enough: it waits twice as long, and forever if another program holds the port.
-So this module adds its own bound. It also tries a plain connection first: the error of a missing master, the
-most common failure, is then one line instead of PyTorch's page.
+PyTorch's own time-out is not enough: PyTorch waits for twice this time, and forever if another program holds
+the port. So this module adds its own bound. It also tries a plain connection first: the error of a missing
+master, the most common failure, is then one line instead of PyTorch's page.
 """
 
 import os

@@ -13,8 +13,8 @@ LARGEST = 2**32 - 1
 def seed_everything(seed: int) -> None:
     """Seed every random generator, and use deterministic kernels where they exist.
 
-    All processes of a group use the same seed, so they build the same model. Their samplers, not random
-    numbers, give them different examples.
+    All processes of a group use the same seed, so they build the same model. They still train on different
+    examples, because the sampler of each process takes another part of the same order.
     """
     random.seed(seed)
     np.random.seed(seed)  # the global generator, which libraries use

@@ -119,12 +119,12 @@ class Steps:
         self._phase = DONE
 
     def seen_at(self, place: int) -> None:
-        """Record the place of the main thread, as a number.
+        """Record where the main thread is: `place` is a number for its stack (stacks.place).
 
         The thread that reads the signs calls this about once a second. If the place is new, the main thread
-        has reached it at an unknown time since the previous call. The earliest possible time counts as the
-        arrival: the time of the previous call or of the last activity (`moved_ago`), whichever is later. But
-        an arrival is dated back by at most _BETWEEN_LOOKS seconds.
+        has reached it at an unknown time since the previous call. The latest of three times counts as the
+        time of the arrival: the previous call, the last activity of the process, and _BETWEEN_LOOKS seconds
+        ago.
         """
         now = self._clock()
         if place != self._place:

@@ -33,7 +33,7 @@ def exit_code_for(signum: int) -> int:
 def listen(grace: float = GRACE_SECONDS) -> None:
     """Let SIGTERM and SIGINT raise Terminated, and end the process within `grace` seconds.
 
-    A `deferred` block changes both for SIGTERM.
+    In a `deferred` block, SIGTERM does not raise Terminated, and the grace period of the block applies.
 
     Python runs a signal handler only between two bytecodes of the main thread. That thread may be in a
     collective operation and wait minutes for a dead peer. So the signal also wakes a thread, which ends the

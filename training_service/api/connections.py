@@ -43,7 +43,7 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
     takes about 14 KB, even after its client has reset the call. After the reset, the client may open another
     call. If more than `_WAITING` calls wait for their handlers, gRPC cancels some further calls; beyond
     `_MOST_WAITING`, it cancels all further calls. So a client that sends thousands of calls at the same time
-    is served, and hostile clients take at most about 40 MB.
+    is served, and the waiting calls of hostile clients take at most about 40 MB of memory.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),

@@ -22,7 +22,7 @@ class CallLimits:
         self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
 
     def check(self, call: str, caller: Caller) -> None:
-        """Count a call of this name. Raises RateExceeded if the caller makes too many calls of its kind."""
+        """Count a call of this name. Raises RateExceeded if the caller makes too many calls of this kind."""
         rate = self._rates.get(call)
         if rate is not None and (wait := rate.take(caller.key)):
             who = f"callers at {caller.key or 'this host'}" if caller.means is Means.OPEN else caller.name

@@ -18,7 +18,8 @@ _SUPERVISOR = "_schedule_rpc_coro"
 
 
 class Places:
-    """Places for large responses, each taken before a response is built and freed once the response is sent.
+    """Places for large responses. A call takes a place before it builds a response, and frees it once the
+    response is sent.
 
     One caller has at most `for_one` places. While no other call waits for a place, a client may take any time
     to read its response. While calls wait, calls that have held a place for `seconds` are ended. Each waiting
@@ -57,7 +58,7 @@ class Places:
         self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """While others wait, end calls that have held a place for too long, and schedule the next check."""
+        """While other calls wait, end calls that held a place for too long, and schedule the next check."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:

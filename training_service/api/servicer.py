@@ -44,7 +44,7 @@ class TrainingServicer(TrainingServiceServicer):
 
     def __init__(self, jobs: Jobs, *, cancelled_as_failure: bool = False) -> None:
         """With `cancelled_as_failure`, GetTrainingStatus answers `failure` in place of `cancelled` to callers
-        that do not know `cancelled`. Other calls answer `cancelled` to all.
+        that do not know `cancelled`. Other calls answer `cancelled` to all callers.
         """
         self._jobs = jobs
         self._cancelled_as_failure = cancelled_as_failure
@@ -222,8 +222,8 @@ class TrainingServicer(TrainingServiceServicer):
     async def _unless_closed(self, awaited: Awaitable[T]) -> T:
         """Return the result of `awaited`. Raises ServiceClosing when the service stops.
 
-        Do not use it to send a message: if a handler is cancelled while it sends, gRPC never ends the call
-        for the client.
+        Do not use this method to send a message: if a handler is cancelled while it sends, gRPC never ends
+        the call for the client.
         """
         try:
             async with asyncio.timeout(0 if self._closing else None) as waiting:

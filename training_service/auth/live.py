@@ -58,7 +58,7 @@ class Live(Generic[T]):
         # The state is read before the content, so that the next check finds a change between the two.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None
-        """The state of the files when they could not be used; None if they could."""
+        """The state of the files at the last try to read them, if they could not be used; otherwise None."""
         self._value = self._read_files()
         self._next_check = clock() + check_seconds
 

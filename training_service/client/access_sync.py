@@ -1,4 +1,4 @@
-"""Tokens, projects and members, for plain programs, scripts and notebooks.
+"""Tokens, projects, members, report keys and audit events, for plain programs, scripts and notebooks.
 
 Generated from access_aio.py by scripts/generate-client: change it there.
 """
@@ -69,9 +69,10 @@ class Access:
         """Create a token, and return it with its text, which the service does not keep.
 
         With a `project`, the token is valid in that project alone, with the `role`. With neither project nor
-        role, it has the roles that the caller `name` has as a member of projects. With the role `operator`
-        and no project, it has all rights. The token expires after `lifetime`, or never if that is None. After
-        Unavailable, the call is not retried, and there may be a token whose text is lost.
+        role, the token has the roles that the caller `name` has as a member of projects. With the role
+        `operator` and no project, the token has all rights. The token expires after `lifetime`, or never if
+        `lifetime` is None. After Unavailable, the call is not retried, and there may be a token whose text is
+        lost.
         """
         request = encoded(lambda: CreateTokenRequest(name=name, project=project, role=role))
         if lifetime is not None:

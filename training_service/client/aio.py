@@ -125,12 +125,12 @@ class AsyncTrainingClient(AsyncJobReader):
         `dataset_version` is the version's hash. Leave out `dataset_id` and `dataset_version` for an algorithm
         that needs no dataset. `instances` is the number of instances that train together (the parameter
         PARALLEL_INSTANCES). `pod_options` apply to each instance (pod or container). `retry_policy` says
-        after which failures the job gets another attempt, how many, and with which pauses. `deadlines` bound
-        the time for waiting, starting, running and making progress. `number_policy` says whether an attempt
-        fails when it reports NaN or infinity. `tags` are words by which `list` finds the job. `queue` is the
-        queue in which the job waits, and `priority` is the name of a priority class, or a number. `expected`
-        is the expected run time of an attempt, and `flavor` the kind of machine on which the job runs.
-        Omitted options get the service's defaults.
+        after which failures the job gets another attempt, how many attempts it gets, and how long the pauses
+        between them are. `deadlines` bound the time for waiting, starting, running and making progress.
+        `number_policy` says whether an attempt fails when it reports NaN or infinity. `tags` are words by
+        which `list` finds the job. `queue` is the queue in which the job waits, and `priority` is the name of
+        a priority class, or a number. `expected` is the expected run time of an attempt, and `flavor` the
+        kind of machine on which the job runs. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one. So if this call is retried, it still queues
         only one job. To repeat the call yourself after Unavailable or DeadlineExceeded, give your own key (at
@@ -201,10 +201,10 @@ class AsyncTrainingClient(AsyncJobReader):
         of an environment that the operator has configured. `image` is the image to run in, one of those that
         the operator allows on Docker or Kubernetes. `framework` is the name of the framework that sets up the
         group, by default "pytorch". `tree` is the name of a tree that was uploaded before. Its files are used
-        instead of the files of `folder`. `version` is recorded with the job. By default, the commit of
-        the uploaded folder is recorded, and with it the changes of tracked files since the commit.
-        `on_progress` is called with the number of bytes sent so far, and the number of bytes to send in all.
-        The other options are those of `submit`.
+        instead of the files of `folder`. `version` is recorded with the job. By default, the commit of the
+        uploaded folder is recorded, with the changes of tracked files since this commit. `on_progress` is
+        called with the number of bytes sent so far, and the number of bytes to send in all. The other options
+        are those of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.

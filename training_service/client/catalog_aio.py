@@ -55,7 +55,7 @@ class AsyncCatalog:
         """Yield the algorithms that jobs of a project can name, sorted by name.
 
         Without a `project`, these are the algorithms of the caller's default project. With `name`, yield only
-        the algorithm with this name. Raises NotFound if there is none.
+        the algorithm with this name; raises NotFound if there is none.
         """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
@@ -70,7 +70,7 @@ class AsyncCatalog:
         """Yield the datasets that jobs of a project can name, sorted by id.
 
         Without a `project`, these are the datasets of the caller's default project. With `name`, yield only
-        the dataset with this id. Raises NotFound if there is none.
+        the dataset with this id; raises NotFound if there is none.
         """
         request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
         while True:

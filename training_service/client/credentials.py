@@ -193,9 +193,9 @@ def _serves(place: str, asked: str) -> bool:
 
 
 def _hosts_and_port(place: str) -> tuple[frozenset[str], str]:
-    """Return the addresses of the host of HOST:PORT, and the port.
+    """Return the addresses for which the host of HOST:PORT stands, and the port.
 
-    Only `localhost`, `::` and `0.0.0.0` stand for other addresses, those of the loopback interface.
+    Only `localhost`, `::` and `0.0.0.0` stand for other addresses: those of the loopback interface.
     """
     name, _, port = place.rpartition(":")
     host = name.strip("[]").lower()

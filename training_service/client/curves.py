@@ -66,8 +66,8 @@ def curves_by_metric(
     """Return the curves of each metric.
 
     `found` has the series of each job, by the job's label; `slow` has the job's slow ranks, by the same
-    label. A slow rank is marked at the first point after it became slow, or at the last point if there is
-    none.
+    label. A slow rank is marked at the first point after it became slow; if there is no such point, at the
+    last point.
     """
     curves: dict[str, list[Curve]] = {}
     for label, all_series in found.items():
@@ -87,10 +87,10 @@ def curves_by_metric(
 def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
     """Return the series with exponential moving averages instead of its values.
 
-    A `weight` of 0 changes no value; a higher one, below 1, smooths more. The averages are corrected for
-    their bias towards 0 (as in Kingma and Ba, 2015), so that the curve does not begin near 0. Values that are
-    NaN or infinite stay as they are, and the averages leave them out. Points that a later attempt has
-    replaced are left out.
+    A `weight` of 0 changes no value. The larger the weight, which is below 1, the smoother the curve.
+    The averages are corrected for their bias towards 0 (as in Kingma and Ba, 2015), so that the curve does
+    not begin near 0. Values that are NaN or infinite stay as they are, and the averages leave them out.
+    Points that a later attempt has replaced are left out.
     """
     result = MetricSeries(job_id=found.job_id, name=found.name)
     average, share = 0.0, 1.0

@@ -44,8 +44,8 @@ class TrainingServiceError(Exception):
 class InvalidRequest(TrainingServiceError):
     """A field of the request is missing, malformed or out of range.
 
-    Also raised before anything is sent, for example for a value that protobuf cannot encode, or for a file
-    that cannot be read.
+    The client may raise this error before it sends anything, for example for a value that protobuf cannot
+    encode, or for a file that cannot be read.
     """
 
 

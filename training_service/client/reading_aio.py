@@ -164,9 +164,9 @@ class AsyncJobReader:
         `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
         `attempt` 0 is the last attempt and, with `follow`, the attempts after it. Each chunk names its
         attempt. `follow` waits for further output, even of a job that has not started, until the job or the
-        given attempt ends. With `tail_lines`, the output starts with this number of last lines of each rank.
-        With `since`, it starts after this time; a time without a time zone is local time. `timestamps` puts
-        the time before each line.
+        given attempt ends. With `tail_lines`, the output starts with the last `tail_lines` lines of each
+        rank. With `since`, it starts after this time; a time without a time zone is local time. `timestamps`
+        puts the time before each line.
 
         If the service goes away after the first chunk, this method connects again and continues after the
         last chunk, so no line is lost or repeated. It raises Unavailable if the service stays away for
@@ -215,7 +215,7 @@ class AsyncJobReader:
                 yield series
 
     async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
-        """Return the job's artifacts and where they come from. Raises NotFound if there is no such job."""
+        """Return the job's artifacts and the origin of its model. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         return await self._answer_of(self._stub.GetTrainingArtifacts, request)
 

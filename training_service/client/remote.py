@@ -41,8 +41,8 @@ class Remote(Generic[P, R]):
 
         Raises InvalidRequest if the function is not defined at the top of a module that can be imported, if
         the folder does not contain this module, if the arguments do not fit the function, if JSON cannot
-        represent them unchanged, or if this is called in the job. Raises the errors of `TrainingClient.run`,
-        too.
+        represent the arguments unchanged, or if `submit` is called in the job. Raises the errors of
+        `TrainingClient.run`, too.
         """
         main = getattr(sys.modules["__main__"], "__file__", None) or ""
         if Path(main).name == RUNNER:

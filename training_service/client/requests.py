@@ -39,7 +39,10 @@ from training_service.client.errors import InvalidRequest
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
 
 KNOWS_CANCELLED = (("x-knows-cancelled", "1"),)
-"""The metadata of a client that knows the status `cancelled`. To others, the service may send `failure`."""
+"""The metadata of a client that knows the status `cancelled`.
+
+To clients without this metadata, the service may send `failure` instead.
+"""
 
 Metadata = tuple[tuple[str, str], ...]
 Parameters = Mapping[str, str | int | float]

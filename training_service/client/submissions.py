@@ -60,8 +60,8 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
 def _command_words(command: Sequence[str]) -> list[str]:
     """Return the command as arguments of `trainctl run`.
 
-    `trainctl run` drops a `--` before the command's first word, and a `--` right after it. So put a `--`
-    first, and if the command's second word is `--`, give it twice.
+    `trainctl run` drops a `--` before the command's first word, and a `--` right after this word. So put a
+    `--` before the command. If the command's second word is `--`, give this word twice.
     """
     first, *arguments = command or [""]
     return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]

@@ -71,7 +71,7 @@ class MeasuredPasses(BaseModel):
     steps: Annotated[int, Field(ge=1, lt=10**9)]
     """The number of steps in which the times were measured."""
     passes: Annotated[tuple[_OfRank, ...], Field(min_length=1, max_length=MOST_RANKS), FailFast()]
-    """The passes of each rank, in their order."""
+    """The passes of each rank, in the order in which the rank ran them."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -100,7 +100,7 @@ class MeasuredPasses(BaseModel):
 
     @property
     def formula(self) -> float:
-        """The share of time that ranks are idle if all passes of a kind take equally long.
+        """The share of time in which ranks are idle if all passes of a kind take equally long.
 
         With k ranks of v stages each, and m micro-batches, it is 1 - 1/k for naive model parallelism, in
         which only one rank works at a time. For other schedules, it is (k-1)/(vm+k-1) with a flush, and 0
@@ -124,7 +124,7 @@ class MeasuredPasses(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A pass with its place in the picture: its rank, start and end in seconds."""
+    """A pass with its place in the picture: its rank, and its start and end in seconds."""
 
     rank: int
     kind: Kind
@@ -140,7 +140,7 @@ class Timeline:
 
     measured: MeasuredPasses
     boxes: tuple[Box, ...]
-    """The passes, ordered by rank; those of a rank in the order in which it ran them."""
+    """The passes, ordered by rank; the passes of a rank are in the order in which the rank ran them."""
 
     @property
     def end(self) -> float:

@@ -86,7 +86,7 @@ class Watch:
     def check_ended(self) -> None:
         """Check a stream that closed without an error.
 
-        Raises Unavailable if no status has arrived, or if the job goes on by the last one (`goes_on`).
+        Raises Unavailable if no status has arrived, or if `goes_on` is true for the last status.
         """
         if self._last is None or goes_on(self._last):
             raise Unavailable("the training service closed the watch before the job had ended")
@@ -125,8 +125,8 @@ class LogReading:
     def pause_after(self, error: Unavailable) -> float:
         """Return the seconds to wait before connecting again.
 
-        Raises `error` if the request has no position, because no chunk has arrived yet or the service sends
-        no positions. Raises it, too, if the service has been away too long.
+        Raises `error` if the service has been away too long. Also raises it if the request has no position,
+        because no chunk has arrived yet or the service sends no positions.
         """
         if not self.request.position:
             raise error

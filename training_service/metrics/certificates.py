@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 
 class CertificateState(Collector):
-    """The expiry times of certificates, and whether replacements of them can be used."""
+    """The expiry times of certificates, and the number of settings whose changed files cannot be used."""
 
     def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
         """`ends` returns the expiry time of each setting's certificate. `problems` returns the number of

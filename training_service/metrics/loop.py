@@ -1,4 +1,4 @@
-"""Lag of the event loop: how late it calls a due timer. All other work in the loop is as late."""
+"""Lag of the event loop: the delay of a due timer. All other work in the loop has the same delay."""
 
 import asyncio
 

@@ -55,7 +55,7 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     """A server with a limited number of connections and threads.
 
-    The limit leaves enough file descriptors to the rest of the service.
+    The limit leaves enough file descriptors for the rest of the service.
     """
 
     daemon_threads = True

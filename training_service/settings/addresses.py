@@ -39,8 +39,8 @@ def host_of(address: str) -> str:
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can reach HOST:PORT.
 
-    Of all host names, only `localhost` can be loopback, if all its addresses are loopback addresses. Other
-    names may resolve to other addresses later.
+    `localhost` is loopback if all its addresses are loopback addresses. No other host name is loopback, since
+    it may resolve to other addresses later.
     """
     host = host_of(address)
     if host.lower() == "localhost":

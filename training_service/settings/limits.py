@@ -13,6 +13,10 @@ _FAST: Final = 1_000_000
 _CHANGES: Final = (
     "calls that change a job, a token, a project, a queue, the catalog or a report key, or that upload files"
 )
+_LISTS: Final = (
+    "calls that list objects (such as jobs, artifacts, tokens and algorithms) or ask about the queue (such "
+    "as `ExplainTraining`)"
+)
 
 
 def _rate(default: float, calls: str) -> float:
@@ -40,12 +44,8 @@ class LimitSettings(Config):
     change_burst: int = _burst(20_000, _CHANGES)
     read_rate: float = _rate(2000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
     read_burst: int = _burst(200_000, "calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
-    list_rate: float = _rate(
-        100, "calls that list objects, such as jobs, queues, artifacts, tokens and algorithms"
-    )
-    list_burst: int = _burst(
-        10_000, "calls that list objects, such as jobs, queues, artifacts, tokens and algorithms"
-    )
+    list_rate: float = _rate(100, _LISTS)
+    list_burst: int = _burst(10_000, _LISTS)
     stream_rate: float = _rate(200, "calls that open a stream (watches, logs, metrics, files)")
     stream_burst: int = _burst(20_000, "calls that open a stream (watches, logs, metrics, files)")
     report_rate: float = Field(

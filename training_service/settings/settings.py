@@ -148,7 +148,7 @@ class Settings(BaseSettings):
 
     @property
     def job_defaults(self) -> JobDefaults:
-        """The policies of jobs, as far as their requests do not set others."""
+        """The default policies of jobs. A request can replace them for its job."""
         return JobDefaults(
             retry=RetryPolicy(**dict(self.retry)),
             deadlines=Deadlines(**{name: each or None for name, each in self.deadlines}),
@@ -189,9 +189,8 @@ class Settings(BaseSettings):
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
         """Raise ValueError unless the algorithm can run on the backend.
 
-        For each backend for which the algorithm has a table, its options must not conflict with the options
-        that the backend sets for all algorithms. `place` is the text before the names of the algorithm's
-        fields in the message.
+        For each backend, the algorithm's options must not conflict with the configured options for all
+        algorithms. `place` is the text before the names of the algorithm's fields in the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:

@@ -177,9 +177,10 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
 
 
 def _usual(metrics: Sequence[str]) -> str:
-    """Return the first metric with "accuracy" in its name, or else "score", "loss" or "error".
+    """Return the first metric with "accuracy" in its name.
 
-    Without such a metric, return the first one; "" if there are none.
+    If there is none, look for "score", then for "loss", then for "error". Without such a metric, return the
+    first one; "" if there are none.
     """
     for part in _USUAL:
         for name in metrics:

@@ -32,7 +32,7 @@ class Session:
 
 
 class Sessions:
-    """Makes and reads cookies, and the proofs of forms.
+    """Makes and checks cookies and the proofs of forms.
 
     The key is derived from the current key of report tokens, which all replicas know. So a rotation of the
     key of report tokens ends all sessions. Training processes cannot derive the key of sessions: they have

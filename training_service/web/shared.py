@@ -21,7 +21,7 @@ SHORTEST_PAUSE: Final = 0.6
 _LONGEST_PAUSE: Final = 5.0
 _PAUSE_TIMES: Final = 10
 """A part that takes much computing is made less often: the time from one version to the next is this many
-times the time that a version takes, but at most _LONGEST_PAUSE."""
+times the computing time of a version, but at most _LONGEST_PAUSE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class _Making:
     next_at: float = float("inf")
     """The time of the event loop from which the next version may be made.
 
-    Infinite: this one is incomplete.
+    Infinite: this version is incomplete.
     """
 
 
@@ -86,7 +86,7 @@ class SharedParts:
         making = _Making(loop.time(), task)
 
         def done(_: "asyncio.Task[Any]") -> None:
-            # The elapsed time counts, but at most the CPU time of this process. Otherwise, versions would
+            # `took` is the elapsed time, but at most the CPU time of this process. Otherwise, versions would
             # come late while the machine is busy with other work.
             took = min(loop.time() - making.begun, time.process_time() - busy)
             making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
@@ -118,6 +118,6 @@ def digest_of(text: str) -> str:
 def rights_of(caller: Caller) -> Hashable:
     """Return the rights that decide which jobs a caller sees.
 
-    Callers with the same rights see the same parts.
+    Callers with the same rights can share the parts of pages.
     """
     return frozenset(caller.roles.items()), caller.default_project

@@ -60,7 +60,7 @@ class Timeline:
     """The beginnings of attempts; empty if there is only one."""
     ticks: Sequence[Tick]
     totals: Mapping[JobState, str]
-    """The time that the job was in each state, in all."""
+    """The total time that the job was in each state."""
     events: Mapping[Event, int]
     """The number of events of each kind."""
     begin: datetime

@@ -1,4 +1,4 @@
-"""Finds the caller behind a request of a browser."""
+"""Finds the caller behind a request to the dashboard."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Visitors:
     async def caller_of(self, connection: HTTPConnection, session: Session | None) -> Caller:
         """Return the caller of the session, with its present roles.
 
-        For a session without a login, this is the caller of a call without a token. Raises LoginNeeded if
+        Without a login, the caller is the same as for an API call without a token. Raises LoginNeeded if
         callers need a token, or if the session's token is no longer valid. Raises StoreUnavailable if the
         store does not answer.
         """

@@ -1,4 +1,4 @@
-"""A cache of the service's containers: a list, then the events of the engine.
+"""A cache of the service's containers, filled from a list of them and then from the events of the engine.
 
 The cache may lag behind the engine, and may lag longer after a lost connection. The state of a container
 never goes back to an earlier one: see ContainerGroup.take. The cache lists all containers at each connection

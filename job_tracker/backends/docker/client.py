@@ -3,8 +3,8 @@
 Each call has a time-out. Only streams may be silent for longer: pulls and archives for some minutes, logs for
 as long as the caller allows, and events for any time.
 
-aiohttp makes the calls. The Docker library is used only to find the address of the engine, its certificates
-and logins to registries in the same way as the docker command, and to split the names of images.
+aiohttp makes the calls. The Docker library is used only to split the names of images, and to find the
+engine's address, its certificates and the logins to registries as the docker command does.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ Query = Mapping[str, str]
 _OLDEST_API = (1, 41)  # the API of Engine 20.10, the first with host-gateway
 _PULL_SILENCE = 300.0
 _MOST_READS = 16  # reads in flight at once; streams do not count
-# An engine does most of a start or a removal alone, in about 1 s on a busy machine. If it has many of them
-# at once, each takes as long as all of them, and exceeds the time-out of a call.
+# The engine does most of the work of starts and removals one after another, in about 1 s for each on a busy
+# machine. If it gets many at once, each takes as long as all of them, and exceeds the time-out of a call.
 _MOST_CHANGES = 4
 _MOST_ARCHIVES = 4  # archives sent at once, each with a few MiB in memory
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
@@ -98,8 +98,8 @@ class DockerClient:
     async def put_archive(self, container: str, folder: str, archive: AsyncIterator[bytes]) -> None:
         """Unpack a tar archive into a folder of a container that was not started.
 
-        A read-only container takes files only in its volumes. Raises Unreachable if the engine is silent for
-        some minutes. An OSError or TrackerError of `archive` is raised as it is.
+        A read-only container accepts files only in its volumes. Raises Unreachable if the engine is silent
+        for some minutes. An OSError or TrackerError of `archive` is raised as it is.
         """
         path = f"/v{await self._api_version()}/containers/{container}/archive"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=_PULL_SILENCE)

@@ -51,7 +51,7 @@ class KeptEnvironments:
         self._swept_at = 0.0
 
     async def sweep(self, now: float) -> None:
-        """Remove unused volumes, unless the last sweep was less than ten minutes ago.
+        """Remove unused volumes. Do nothing if the last sweep was less than ten minutes ago.
 
         `now` is in seconds since 1970.
         """

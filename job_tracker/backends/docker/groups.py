@@ -167,7 +167,7 @@ class Groups(LiveGroups[ContainerGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Return the observations of all groups that have or had a container, without groups that are kept
+        """Return the observations of all groups that have or had a container, except groups that are kept
         only for inspection.
         """
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}

@@ -41,7 +41,7 @@ _LAYOUT = "2"
 """The version of the layout of the image's folders. Images with another layout are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
-"""An image that was used within these seconds stays, because containers may be about to be made from it."""
+"""An image stays for this time after its last use, because containers may be about to be made from it."""
 
 
 class KeptPrograms:

@@ -34,8 +34,8 @@ class ContainerLogs(EngineLogs[ContainerGroup, Container]):
         self, instance: Container, after: bytes, silence: float, *, follow: bool, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
         records = StreamRecords(after)
-        # `since` has whole seconds, so lines before `after` may come again. Their times show this, and they
-        # are left out.
+        # `since` has whole seconds, so lines before `after` may come again. Such lines are recognized by
+        # their times, and left out.
         since = nanoseconds(after) // 10**9 if after else None
         lines = self._client.logs(
             instance.id, follow=follow, since=since, tail_lines=tail_lines, silence=silence

@@ -61,8 +61,8 @@ class DockerPlan:
 
     `containers` are in the order of ranks, the master first. `network` is the name of the group's network;
     None if the group has only one instance. `digest` identifies the plan, and is a label of each object: an
-    object with one of our names and another digest belongs to another plan. `was_launched` says that the
-    launch was complete before, so that all containers have existed.
+    object with one of our names and another digest belongs to another plan. `was_launched` says that an
+    earlier launch was complete, so all containers have existed.
     """
 
     group: GroupRef

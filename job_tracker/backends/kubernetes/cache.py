@@ -2,9 +2,9 @@
 
 The view may lag behind the cluster, especially after a lost connection. The view never goes backwards: an
 object is replaced only by an object of the same name with a later version. So the object that a write returns
-can be added at once, and it does no harm if the watch delivers it again. All objects are listed again after
-each failure and periodically. The list makes up for all missed changes. The work for one event does not
-depend on the number of pods.
+can be added at once, and the watch may deliver it again without harm. All objects are listed again after each
+failure and periodically. The list makes up for all missed changes. The work for one event does not depend on
+the number of pods.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 """The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
-_WATCHES = 4  # connections for watches alone, so that logs never block a watch; more than are needed
+_WATCHES = 4  # connections only for watches, so that logs never block a watch; fewer would suffice
 _PATIENT_STREAMS = 128
 """The most streams that are being opened at once inside `giving_way`.
 

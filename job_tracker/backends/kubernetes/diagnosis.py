@@ -14,7 +14,7 @@ from job_tracker.domain.eviction import EvictionReason
 LONGEST_MESSAGE = 2048
 """The most bytes of a log's end that the kubelet copies into the pod's status.
 
-It does so because of the terminationMessagePolicy FallbackToLogsOnError.
+The kubelet does so because of the terminationMessagePolicy FallbackToLogsOnError.
 """
 _SUBMIT_AGAIN = "The job is not at fault; submit it again."
 

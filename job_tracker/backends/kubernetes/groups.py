@@ -28,16 +28,15 @@ Change = tuple[Manifest, bool]
 """A pod in its current state, and whether it is gone."""
 
 STOPPING = "training-service/stopping"
-"""Annotation of one pod, usually the master, of a group that is being stopped.
+"""Annotation of one pod (usually the master's) of a group that is being stopped.
 
 It is written before any pod of the group is deleted.
 """
 
-# The time that the pods of a group may take to appear. A group with missing pods may be in the middle of a
-# launch, by another replica or by a service that was killed.
+# The time that the pods of a group may take to appear. Until then, another replica, or a service that was
+# killed meanwhile, may have created only some of them.
 _LAUNCH_TIME = timedelta(seconds=30)
-# After the Service is back, DNS resolvers may still have the negative answer for its name in their caches for
-# this time.
+# After the Service is back, DNS resolvers may answer for this time that its name does not exist.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
@@ -53,7 +52,7 @@ class Outage:
     until: datetime | None = None
 
     def explains(self, failed_at: datetime) -> bool:
-        """Return whether the outage may explain the failure of a rank at this time.
+        """Return whether the outage may explain the failure of a rank at the time `failed_at`.
 
         The cluster's times are in whole seconds, so `failed_at` may be up to a second too early.
         """
@@ -77,7 +76,7 @@ class PodGroup(LiveGroup):
     Their status may have only a part of the end of the log.
     """
     gate_note: str = ""
-    """Kueue's message about the group while it waits."""
+    """Kueue's message about the group while the group waits."""
     gate_read_at: float = float("-inf")
     """The time at which Kueue was last asked about the group, by the monotonic clock."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
@@ -109,8 +108,8 @@ class PodGroup(LiveGroup):
         such a pod counts as running until that end is read (`has_read`). Other ranks that fail in the
         meantime count as running, too, because the failure whose log is still being read may be the cause.
 
-        The result of a rank that has ended is final, even if its pod changes or is deleted, until the rank is
-        restarted. Only the exit code of a stopped rank may still follow.
+        The result of a rank that has ended is final until the rank is restarted, even if its pod changes or
+        is deleted. Only the exit code of a stopped rank may still follow.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
@@ -244,8 +243,7 @@ class PodGroup(LiveGroup):
     def may_change_by_itself(self) -> bool:
         """Whether the observation may change without an event.
 
-        This is true for a pod that cannot start yet, a pod that has not appeared yet, and a pod on a silent
-        node.
+        This is so if a pod of the group cannot start yet or has not appeared yet, or if its node is silent.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)
@@ -335,8 +333,7 @@ class Groups(LiveGroups[PodGroup]):
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Observe all groups that have or had a pod.
 
-        Only changed pods are evaluated again. For changes that happen just because time passes, there are
-        timers.
+        Only changed pods are evaluated again. Groups that may change without an event have timers.
         """
         return {group.ref: self.observe(group, changed_only=True) for group in self if group.pods}
 

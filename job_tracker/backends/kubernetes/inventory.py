@@ -32,7 +32,7 @@ _PODS = "pods"
 """Each pod takes one unit of this resource of its node. The service calls the resource `instances`."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _STAYS = frozenset({"DaemonSet", "Node"})
-"""The kinds of owners whose pods stay on their nodes. The owner of a static pod is its node."""
+"""The kinds of owners whose pods never leave their nodes. The owner of a static pod is its node."""
 _CALLS = 4
 
 
@@ -159,7 +159,8 @@ class NodeInventory:
         labels = node["metadata"].get("labels") or {}
         offers = offered(node["status"].get("allocatable") or {})
         # Pods that the service's scheduler has placed on this node are left out, because the scheduler itself
-        # subtracts them. It does not subtract them if the node's flavor has changed since then.
+        # subtracts them. If the node's flavor has changed since then, the scheduler does not subtract them.
+        # Then they count here.
         taken = [each for each in self._pods.get(name, {}).values() if each.planned != (flavor, name)]
         topology = self._settings.topology.labels
         return Machine(
@@ -175,7 +176,7 @@ class NodeInventory:
     def _slim_pod(self, pod: Manifest) -> Manifest:
         """Return only the pod's identity and the resources that it takes.
 
-        All namespaces together may have very many pods.
+        This saves memory: all namespaces together may have very many pods.
         """
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}

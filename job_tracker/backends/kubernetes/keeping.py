@@ -1,7 +1,7 @@
 """Keeps pods of stopped groups for a while, for inspection.
 
-Kept pods have a label, by which all replicas leave them out when they select the pods of live groups. An
-annotation of the pod has the time until which it is kept, so any replica can remove the pod afterwards.
+Kept pods have a label, so that no replica selects them as pods of live groups. An annotation of each kept
+pod has the time until which the pod is kept, so any replica can remove the pod afterwards.
 
 Only pods that ended by themselves can be kept, because a running pod is ended by deleting it. A deadline
 (activeDeadlineSeconds) would end a running pod without deleting it. But old kubelets (seen with 1.20)
@@ -49,7 +49,7 @@ class Keeper:
         """Keep a pod that ended by itself; return False if it is gone or cannot be kept.
 
         A kept pod has no owner, so that it survives the deletion of its master. Raises Unreachable if the API
-        server does not answer. But if Kueue manages the pod, returns False in this case: perhaps only Kueue's
+        server does not answer. If Kueue manages the pod, returns False instead, because perhaps only Kueue's
         webhook does not answer.
         """
         metadata = pod["metadata"]
@@ -71,7 +71,7 @@ class Keeper:
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the kept pods whose time is over at `now`, and the kept pods of `forgotten` groups."""
+        """Remove the kept pods whose time is over at `now`, and all kept pods of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
         ours = ((group_of(pod), pod) for pod in listing.items)  # a foreign pod with our label has no group
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]

@@ -161,8 +161,8 @@ def is_of(workload: Manifest, pods: Iterable[Manifest]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a waiting group: the number of Workloads before it in its ClusterQueue, and the number of
-    those that are in its LocalQueue.
+    """The place of a waiting group: the number of Workloads before it in its ClusterQueue, and how many of
+    these Workloads are in its LocalQueue.
     """
 
     in_cluster_queue: int

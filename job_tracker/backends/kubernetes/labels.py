@@ -114,8 +114,8 @@ def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
     """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
     `master_pod` is the pod as the API server has returned it, with its uid. The master is not marked as the
-    controller of the object: `kubectl drain` would take it for a controller that creates its pods again. The
-    object does not block the deletion of the master.
+    controller of the object. Otherwise, `kubectl drain` would expect the master to create the object again.
+    The object does not block the deletion of the master.
     """
     master = master_pod["metadata"]
     owner = {

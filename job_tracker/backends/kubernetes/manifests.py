@@ -173,8 +173,8 @@ def pod(
 
     `overlay` is merged into the pod. It cannot change the pod's name, `place`, or the labels and annotations
     that this service sets. `place` is the flavor and the node that the scheduler has chosen. `fetch` is the
-    init container that fetches the files of an uploaded program. `program_cache` is the claim on which this
-    container caches the files; no other container of the pod mounts the claim.
+    init container that fetches the files of an uploaded program. `program_cache` names the
+    PersistentVolumeClaim in which this container caches the files. No other container of the pod mounts it.
     """
     training = {
         "name": CONTAINER,
@@ -252,8 +252,8 @@ def fetch_container(
     """Build the init container that fetches a tree into the working directory of the training container.
 
     This container does not request more than the training container, and it has no devices. So the pod needs
-    no additional resources. `cached` has the project whose files are cached on the claim `program_cache`, and
-    the size limit of the whole cache in bytes.
+    no additional resources. `cached` has the project whose files are cached (see `program_cache` of `pod`),
+    and the size limit of the whole cache in bytes.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()
@@ -325,8 +325,9 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _claims(options: PodOptions) -> dict[str, str]:
-    """Return a name for the volume of each claim, because names of claims may be invalid as names of
-    volumes.
+    """Return a name of a volume for each PersistentVolumeClaim.
+
+    The claim's own name may be invalid as a name of a volume.
     """
     claims = dict.fromkeys(volume.claim for volume in options.volumes)
     return {claim: f"claim-{number}" for number, claim in enumerate(claims)}

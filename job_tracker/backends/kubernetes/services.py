@@ -48,7 +48,7 @@ class MasterServices:
         groups.on_found = self._check_found
 
     async def sync(self) -> None:
-        """On the first call, list all Services, recreate missing ones, and follow them from then on.
+        """On the first call, list all Services, recreate missing ones, and start to watch all Services.
 
         Raises ApiError if the list fails.
         """

@@ -56,17 +56,17 @@ def observe_rank(
 ) -> RankObservation:
     """Return the state of one rank, with a diagnosis if it failed.
 
-    `pod` is None if the rank's pod was never seen. It was then deleted from outside (not by this service),
-    unless the group is being launched (`launching`) or stopped (`stopping`). If the pod is `gone`, `pod` is
-    its last known state, which may explain why it was deleted.
+    `pod` is None if the rank's pod was never seen. If the group is then neither being launched (`launching`)
+    nor being stopped (`stopping`), the pod was deleted from outside (not by this service). If the pod is
+    `gone`, `pod` is its last known state, which may explain why it was deleted.
 
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
     that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
     `notice` is the eviction that was seen before; a pod that is gone no longer shows it. `orphaned` says
-    that the pod of the master was never seen. The master is created first, so it is then gone, and the
-    cluster is about to delete this pod, which the master owns. `gate_note` is the reason why a pod waits for
-    Kueue.
+    that the pod of the master was never seen. The master is created first, so it must have been deleted. The
+    cluster is about to delete this pod, too, because the master owned it. `gate_note` is the reason why a pod
+    waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)

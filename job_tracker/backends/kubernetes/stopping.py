@@ -103,8 +103,8 @@ class Stopper:
     async def remove_lost(self, ref: GroupRef, pod: Manifest) -> None:
         """Save the log of a rank that must be restarted, and begin to remove its pod. May be repeated.
 
-        A pod that still runs has stalled. It is removed only after its node has killed its processes, so that
-        the rank does not run twice at the same time. If the node does not do this in time, a later call
+        If the pod still runs, it has stalled. It is removed only after its node has killed its processes, so
+        that the rank does not run twice at the same time. If the node does not do this in time, a later call
         removes the pod without waiting for the node.
         """
         metadata, grace = pod["metadata"], 0

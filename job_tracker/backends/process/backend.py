@@ -48,7 +48,7 @@ class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches this state.
 
     Several services may share the files. All of these services may read logs, because this needs only the
-    files. Only the replica that observes, launches or stops groups follows their ranks, and cleans up after
+    files. Only the service that observes, launches or stops groups follows their ranks, and cleans up after
     killed supervisors.
     """
 
@@ -140,13 +140,13 @@ class ProcessBackend:
     async def _find(self, group: GroupRef) -> ProcessGroup | None:
         """Return the group, even if another service has launched it; None if there is none.
 
-        If there is none, remove the folder that an interrupted launch may have left, and kill processes that
-        still run in it.
+        If the group is not found, remove the folder that an interrupted launch may have left, and kill
+        processes that still run in it.
         """
         folder = await asyncio.to_thread(self._folders.find, group)
         if folder is None:
             await asyncio.to_thread(self._folders.remove_unrecorded, group)
-            # The folder may have been removed while the group ran and no service was there to notice.
+            # The folder may have been removed while the group ran and no service watched it.
             await asyncio.to_thread(sweeping.kill_all_below, self._folders.path_of(group))
             return None
         known = self._groups.get(group) or self._adopt(folder)

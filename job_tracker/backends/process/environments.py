@@ -35,8 +35,8 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the arguments to put before a rank's command, so that it runs with the packages of the
-    program's requirements file; none without such a file.
+    """Return the arguments to put before a rank's command, so that the command runs with the packages
+    of the program's requirements file; empty without such a file.
     """
     program = spec.program
     if program is None or not program.requirements:
@@ -49,8 +49,8 @@ def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
 def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
     """Make the folder for caches that outlive the job, and return the variables for them.
 
-    There are no such caches for jobs without an uploaded program, or if `root` is None. Raises OSError if
-    the folder cannot be made.
+    The result is empty for jobs without an uploaded program, or if `root` is None. Raises OSError if the
+    folder cannot be made.
     """
     if root is None or spec.program is None:
         return {}

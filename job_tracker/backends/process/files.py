@@ -211,7 +211,7 @@ class GroupFolder:
 
 
 def names_in(place: Place) -> list[str]:
-    """List the names in a folder; none if the folder does not exist."""
+    """List the names in a folder; empty if the folder does not exist."""
     try:
         return place.names(MAX_ENTRIES)
     except (FileNotFoundError, NotADirectoryError):

@@ -135,7 +135,7 @@ class Folders:
     def remove_logs(self, group: GroupRef) -> None:
         """Delete the logs of a stopped group.
 
-        The folder is moved first, so that no reader sees a part of the logs.
+        The folder is moved first, so that no reader sees only a part of the logs.
         """
         with suppress(FileNotFoundError):  # already removed
             _remove(_move(self._ended / _folder_name(group), self._gone))
@@ -164,7 +164,7 @@ class Folders:
             record = records.read(place / "group.json", GroupRecord)
             if record is None:
                 return None
-            group = _group_named(place.name)  # training code can write the record
+            group = _group_named(place.name)  # not from the record, which training code can write
             if group is not None and group == GroupRef(record.name, record.job_id, record.attempt):
                 return GroupFolder(place, group, record.roles, record.ports)
             damage = f"{place.path}/group.json belongs to another group"

@@ -61,7 +61,7 @@ class RankProcess:
         """The number of restarts of the rank; known once it is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
-        """True if the rank has ended or was given up, and no record shows its outcome."""
+        """True if the rank has ended, or counts as ended without a start, and no record shows its outcome."""
         self._group = group
         self._errors = group.supervisors_log
         self._on_end = on_end
@@ -74,10 +74,10 @@ class RankProcess:
         self._is_closed = False
 
     async def start(self) -> None:
-        """Start the supervisor, unless one was started before, and wait until the command runs or has failed
-        to start.
+        """Start the supervisor if none was started before.
 
-        Raises LaunchFailed if the supervisor cannot start, and OSError for a temporary fault of this machine.
+        Wait until the command runs or has failed to start. Raises LaunchFailed if the supervisor cannot
+        start, and OSError for a temporary fault of this machine.
         """
         self._is_starting = True
         try:
@@ -113,7 +113,7 @@ class RankProcess:
                 return
         self.restarts = max(self.restarts, found.restarts)
         if not self.is_pending or not found.was_started or (unless_starting and self._is_starting):
-            # A concurrent call already follows the supervisor or starts it, or there is none to follow yet.
+            # A concurrent call already follows the supervisor or starts it, or there is no supervisor yet.
             if found.pidfd is not None:
                 os.close(found.pidfd)
         elif found.pidfd is None:
@@ -248,7 +248,7 @@ class RankProcess:
         return evidence_of(segments.tail(self.folder.log, READ_LINES, READ_BYTES))
 
     async def _spawn(self) -> None:
-        """Start a supervisor, unless one was started before, and wait for its answer.
+        """Start a supervisor, and wait for its answer. Do nothing if one was started before.
 
         Raises the same errors as `start`.
         """

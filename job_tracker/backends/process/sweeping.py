@@ -16,8 +16,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
 
     Processes of ranks are recognised by their HOME and supervisors by their arguments, both as they were at
     the start of the process. A process can change these values only for itself, so no job can cause another
-    job's processes to be killed. A process is missed only if it has left the session, and was started with
-    another HOME or has changed its values.
+    job's processes to be killed. A process of a rank is missed only if it has left the session, and
+    either was started with another HOME or has changed this value.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):

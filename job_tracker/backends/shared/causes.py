@@ -1,6 +1,6 @@
 """Finds, among the last lines of a log, the line that names the cause of a failure; and a remedy for it.
 
-A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern has nested
+A log is hostile input. Each pattern is applied to a bounded part of one line, and no pattern has nested
 repetitions, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
 its own job.
 """
@@ -77,7 +77,7 @@ def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> K
     return Kind(re.compile(pattern), remedy, category)
 
 
-# The first matching kind counts. The patterns are searched in one line. For an exception, this line has the
+# The first matching kind counts. The patterns are applied to one line. For an exception, this line has the
 # class and the message.
 _KINDS = (
     _kind(
@@ -308,7 +308,7 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:
     """Return the kind of failure that the line shows, and the text in it that the remedy names; None if
-    unknown.
+    the kind is unknown.
     """
     for kind in _KINDS:
         if found := kind.pattern.search(line):

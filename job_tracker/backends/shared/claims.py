@@ -23,7 +23,7 @@ def claim_of(
 ) -> Claim:
     """Return the decision about the object, given these facts.
 
-    If it is of the group, but not of the job, it belongs to a job with the same id in another store.
+    An object of the group, but not of the job, belongs to a job with the same id in another store.
     `is_lost` says that the object belongs to an earlier start of its rank.
     """
     if not is_of_group:

@@ -97,7 +97,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 yield piece
 
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
-        """Copy to the spool the log that the rank has printed since its last restart.
+        """Copy the rank's log to the spool, beginning with the rank's last restart.
 
         Return whether the whole log was copied. With `again`, repeat the copy if the engine does not answer.
         """

@@ -1,4 +1,4 @@
-"""Evidence of failures that does not depend on the engine: exit codes, and messages in logs."""
+"""Evidence of failures that does not depend on the engine: signals, and messages in logs."""
 
 import re
 import signal
@@ -35,7 +35,7 @@ TRUST_THE_AUTHORITY = (
 USE_LESS_MEMORY = (
     "Reduce its memory use (a smaller BATCH_SIZE or model, more instances), or raise its memory limit."
 )
-# Signals from outside. Any other signal is an error of the program itself.
+# Signals by which other programs or people end a program. Any other signal is an error of the program itself.
 SENT_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 

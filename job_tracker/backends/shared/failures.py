@@ -29,8 +29,8 @@ _SUMMARIES: Mapping[Category, str] = {
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
     """Return the diagnosis of a rank that exited with this code, which is not 0.
 
-    `next_port` is the remedy if another program uses the rank's port, and makes this failure retryable. It is
-    given only by a backend whose next attempt gets another port.
+    If `next_port` is set and another program uses the rank's port, `next_port` is the remedy, and the failure
+    is retryable. Only a backend whose next attempt gets another port sets `next_port`.
     """
     if code == EXIT_CODE and FAILED in evidence:
         return _not_installed(rank, evidence)
@@ -68,7 +68,7 @@ def _not_installed(rank: int, evidence: str) -> Diagnosis:
 def crashed(rank: int, number: int, evidence: str) -> Diagnosis:
     """Return the diagnosis of a rank that crashed with the signal `number`, which its own code has caused."""
     cause = cause_in(evidence.splitlines()) or Cause("")
-    remedy = cause.remedy if number == signal.SIGABRT else ""  # C++ aborts after an error of any kind
+    remedy = cause.remedy if number == signal.SIGABRT else ""  # C++ aborts after any uncaught error
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} crashed with {signal_name(number)}.",

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
     """Wait for all results. If calls fail, raise one of the errors.
 
-    A LaunchFailed is preferred to other errors, because after it the launch is not repeated.
+    A LaunchFailed is preferred to other errors: it is permanent, so the launch must not be repeated.
     """
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]

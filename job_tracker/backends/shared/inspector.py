@@ -114,9 +114,10 @@ def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, 
 
     If no Python process has RANK, return the first Python process, or else the first process.
 
-    If several processes have the same RANK, the uppermost counts: workers that load data are below it. If
-    torchrun has started some of the processes, only these count: a launcher above them may have the same
-    RANK. Processes that torchrun has started are recognised by a variable of torchrun.
+    If several processes have the same RANK, only the one with the fewest ancestors counts: workers that load
+    data are its descendants. If torchrun has started some of the processes, only these count: a launcher
+    above them may have the same RANK. Processes that torchrun has started are recognised by a variable of
+    torchrun.
     """
 
     def depth(pid: int) -> int:
@@ -194,8 +195,8 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 def _spied(pid: int) -> tuple[str, str]:
     """Return the stacks of a process from py-spy, and the reason if there are none.
 
-    Without stacks, the first string is empty; with stacks, the second. py-spy can also read a process that a
-    signal or a debugger has stopped.
+    If there are stacks, the reason is empty; otherwise, the stacks are empty. py-spy can also read a process
+    that a signal or a debugger has stopped.
     """
     spy = _spy()
     if spy is None:

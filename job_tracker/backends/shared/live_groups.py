@@ -111,7 +111,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Cancel the scheduled observation, and schedule `look` in `after` seconds. None: schedule none."""
+        """Cancel the scheduled observation. Schedule `look` in `after` seconds, unless `after` is None."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

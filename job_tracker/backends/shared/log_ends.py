@@ -68,7 +68,7 @@ def line_of_cause(evidence: str) -> str:
 def _with_few_reports(lines: list[str]) -> list[str]:
     """Return the lines, with only the last one of consecutive reports of progress.
 
-    The other reports say nothing about the failure, and take the room of lines that do.
+    The other reports say nothing about the failure, and would displace lines that describe the failure.
     """
     return [
         line

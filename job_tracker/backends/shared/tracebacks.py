@@ -106,10 +106,11 @@ class _Reading:
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` returns true for its line. In that case, an earlier
-    exception that is not a consequence counts if there is one: one that led to the last exception, or one of
-    another process of the instance. In an exception group, its first exception counts. If the program failed
-    because of a command that it had started, the exception at the end of the command's output counts.
+    Usually, this is the last exception. But if `is_consequence` returns true for the line of the last
+    exception, an earlier exception that is not a consequence counts if there is one: an exception that led to
+    the last one, or an exception of another process of the instance. In an exception group, its first
+    exception counts. If the program failed because of a command that it had started, the exception at the end
+    of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:

@@ -16,9 +16,9 @@ async def watched(
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
     """Yield the items that `look` returns, then END_OF_SNAPSHOT, then changes from `feed`: see Backend.watch.
 
-    Changes that arrive before `look` returns are left out, because their group may have been stopped in the
-    meantime. The result of `look` must include them. So `look` must not await anything between its
-    observation and its return.
+    Changes that arrive before `look` returns are not yielded, because they may be out of date by then: for
+    example, their group may have been stopped since. So the result of `look` must include these changes:
+    `look` must not await anything between its observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:

@@ -33,14 +33,16 @@ class Span:
     held: dict[str, int]
     """The amount of each resource that the attempt held."""
     lost: float = 0.0
-    """The lost seconds: the startup of this attempt, and the work that the next attempt repeats."""
+    """The lost seconds: the startup of this attempt, the work that the next attempt repeats, and the time
+    that the stop took.
+    """
 
 
 @dataclass(slots=True)
 class Attempt:
     """An attempt that runs.
 
-    Work is measured in seconds of an attempt of the usual size: the size that `TraceJob.run` assumes.
+    Work is measured in seconds: the time that it takes in the usual size, which `TraceJob.run` assumes.
     """
 
     number: int
@@ -53,7 +55,7 @@ class Attempt:
     speed: float = 1.0
     """The work that the attempt does in a second."""
     saved: float = 0.0
-    """The seconds for which the attempt had trained at its last checkpoint before the simulation began.
+    """The seconds of training that were saved at the last checkpoint before the simulation began.
 
     0: there was no such checkpoint.
     """
@@ -85,8 +87,9 @@ class Attempt:
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if the attempt gets the notice and leaves at these times: its duration
-        minus the time in which it did the work that is kept.
+        """Return the seconds that the attempt loses if it gets the notice and leaves at these times.
+
+        The loss is the attempt's duration, minus the time in which it did the work that is kept.
         """
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 

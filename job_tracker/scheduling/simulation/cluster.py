@@ -51,7 +51,7 @@ class Cluster:
 
     @property
     def resources(self) -> dict[str, int]:
-        """The total of each resource that all flavors limit."""
+        """The total amount of each resource that every flavor limits."""
         every = [each.capacity for each in self.flavors]
         limited = [name for name in _names(self.flavors) if all(name in capacity for capacity in every)]
         return {name: sum(each.capacity[name] for each in self.flavors) for name in limited}

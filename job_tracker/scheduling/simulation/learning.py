@@ -25,7 +25,7 @@ class LearnedDurations:
     def expected(self, job: TraceJob) -> Expected | None:
         """Return quantiles of the run times of earlier jobs that are like this one.
 
-        None: there are too few.
+        None: there are too few such jobs.
         """
         return self._times.expected(_kind(job))
 
@@ -61,7 +61,7 @@ class Judgement:
 
 @dataclass(slots=True)
 class Estimates:
-    """A watcher that estimates the wait of each job when it begins to wait, and later sees the real wait."""
+    """A watcher that estimates a job's wait when the job begins to wait, and later sees the real wait."""
 
     _times: WaitTimes = field(default_factory=WaitTimes)
     _begun: dict[int, tuple[float, Wait, Wait | None]] = field(default_factory=dict)

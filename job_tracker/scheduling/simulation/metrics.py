@@ -41,9 +41,9 @@ class Fairness:
     end: float
     """The end of the span, in seconds from the beginning of the simulation."""
     shares: Mapping[str, float]
-    """By queue: its share of the resource of which it had the largest share."""
+    """The largest share that each queue had of any resource, by queue."""
     utilisation: float
-    """The share that all queues together used of the most used resource."""
+    """The used share of the most used resource, over all queues."""
     index: float
     """Jain's fairness index of usage divided by weight, over the queues that had jobs. 1: the values of all
     these queues were equal.
@@ -65,15 +65,15 @@ class Summary:
     by_queue: Mapping[str, Waits]
     by_project: Mapping[str, Waits]
     promised: int
-    """The number of jobs that started in the simulation and had a promised start before."""
+    """The number of jobs that started in the simulation after they had been promised a start."""
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int
     """The number of jobs that never started, were refused, or were stopped and never continued."""
     stopped: int = 0
-    """The number of attempts that were stopped for other jobs and did not continue at once."""
+    """The number of attempts that were stopped for other jobs. Attempts in `resized` do not count."""
     resized: int = 0
-    """The number of attempts that were stopped to continue with more or fewer instances."""
+    """The number of attempts that were stopped so that their jobs continue with more or fewer instances."""
     evicted: int = 0
     """The number of attempts that were stopped because a machine was taken away."""
     lost: float = 0.0
@@ -211,5 +211,5 @@ def jain(values: Sequence[float]) -> float:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest of the sorted values such that at least this share of all values are no larger."""
+    """Return the smallest of the sorted values that has at least this share of all values at or below it."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

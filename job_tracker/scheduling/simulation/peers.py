@@ -102,7 +102,7 @@ def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None
     """Return the planner's plan, but with victims sorted as Kueue sorts them.
 
     Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
-    victims that are not needed after all are put back, beginning with the last one. Victims are stopped
+    victims that are not needed after all are spared, beginning with the last one. Victims are stopped
     however much they lose. The planner's resizes of elastic jobs are left out.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
@@ -166,7 +166,7 @@ def _free(snapshot: Snapshot, now: float) -> dict[str, FreeOverTime]:
         for flavor in snapshot.flavors
     }
     for each in snapshot.running.values():
-        # A gang that runs longer than expected is assumed to end in a second.
+        # A gang that has run longer than expected is assumed to end 1 s from now.
         end = max(now + 1, each.started_at + duration_of(each.gang))
         if end < math.inf:
             free[each.allocation.flavor].take(end, math.inf, -size_of(each.gang))

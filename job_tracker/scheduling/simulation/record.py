@@ -29,7 +29,7 @@ class Record:
     """The reasons why the job's reservation was moved later, one for each move."""
 
     def promise(self, at: float) -> None:
-        """Record the start that a reservation promises, if it is the first one. Infinite: no promise."""
+        """Record a promised start if it is the first promise. An infinite time is no promise."""
         if self.first_promise is None and isfinite(at):
             self.first_promise = at
 
@@ -50,11 +50,11 @@ class Record:
 
     @property
     def ended_at(self) -> float:
-        """The time at which the job's last attempt ended. Raises AssertionError if it never started."""
+        """The time at which the job's last attempt ended. Raises AssertionError if the job never started."""
         assert self.spans
         return self.spans[-1].end
 
     @property
     def lost(self) -> float:
-        """The instance-seconds that stops have cost: repeated work, and startups."""
+        """The instance-seconds that stops have cost: see Span.lost."""
         return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)

@@ -44,9 +44,9 @@ class Watcher(Protocol):
 
 
 More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
-"""Returns the jobs that are submitted at a time, which is in seconds from the beginning.
+"""Returns the jobs that are submitted at a given time.
 
-The second argument has the waiting jobs.
+The arguments are this time, in seconds from the beginning of the simulation, and the waiting jobs.
 """
 
 
@@ -64,8 +64,8 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    If the policy never starts a job, its record has no start. Once all jobs are submitted, `more` is asked
-    for further jobs at each event.
+    If the policy never starts a job, the job's record has no start. Once all jobs are submitted, `more` is
+    asked for further jobs at each event.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
@@ -108,7 +108,7 @@ class _Replay:
         self._promises: dict[int, Promise] = {}
         self._usage = dict(cluster.usage)
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
-        """The present use by running gangs, by queue, flavor and resource."""
+        """The amounts that running gangs use now, by queue, flavor and resource."""
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage is counted. A single queue is not counted, since it shares with no other."""
         self._ends: list[tuple[float, int, int]] = []
@@ -122,11 +122,13 @@ class _Replay:
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs that rest on jobs which ended by themselves during their stop."""
+        """The claims of waiting jobs on the resources of jobs that were being stopped for them, but ended by
+        themselves."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
-        """Whether jobs may be stopped. If not, the snapshots have no stakes, to save time."""
+        """Whether jobs may be stopped. If not, the snapshots do not say what a stop of each job would
+        cost (`Stake`), to save time."""
         self._coming = 0
         """The index of the next job to submit. Its id is the index plus one."""
 

@@ -1,4 +1,4 @@
-"""Scenarios: jobs, machines, a policy, and the outcome. Several can be compared."""
+"""Scenarios: jobs, machines, a policy, and the outcome. Several scenarios can be compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

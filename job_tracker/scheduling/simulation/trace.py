@@ -259,7 +259,7 @@ def _algorithm(line: _Line) -> str:
     """Return the algorithm of the job in a line.
 
     If the file has no column for the algorithm, the job's resources and QoS class stand for the algorithm:
-    jobs that ask for the same probably have the same algorithm.
+    jobs that ask for the same resources probably have the same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

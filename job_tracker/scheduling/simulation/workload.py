@@ -72,9 +72,8 @@ def continued(
 ) -> list[TraceJob]:
     """Return further jobs like these, submitted at random times within `seconds`.
 
-    On average, they use the part `load` of the capacity. A job's part of the
-    capacity is the largest of its parts of the resources. Raises TraceError if more than MOST_JOBS / 2 jobs
-    are to be expected.
+    On average, they use the share `load` of the capacity. A job's share of the capacity is its largest share
+    of any resource. Raises TraceError if more than MOST_JOBS / 2 jobs are to be expected.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:
@@ -90,10 +89,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the run time of the job, times the share of the capacity that the job needs.
-
-    Of the shares of all resources, the largest counts.
-    """
+    """Return the run time of the job, times the largest share of any resource that the job needs."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

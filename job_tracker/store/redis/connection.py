@@ -75,8 +75,9 @@ class Connection:
     async def run(self, script: Script, *arguments: str | int) -> list[Any]:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
-        If a batch gets no answer, the calls that wait for the next batch fail, too. So a call takes at most
-        twice `answer_seconds`, unless hundreds of calls wait. A cancelled call may still take effect.
+        Calls are sent in batches. If a batch gets no answer, its calls and all waiting calls fail. So a call
+        takes at most twice `answer_seconds`, unless hundreds of calls wait. A cancelled call may still take
+        effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Call(script, (self.store_id, *arguments), done))

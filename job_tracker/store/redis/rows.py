@@ -54,7 +54,7 @@ def remains_of(text: bytes) -> Remains:
 def time_fields(where: JobFilter) -> Iterator[str]:
     """Yield the arguments of list.lua for the times of a filter; "" for a time that is None.
 
-    These are four: `since` minus CLOCK_SLACK, `since`, `until` plus CLOCK_SLACK, and `until`.
+    There are four arguments: `since` minus CLOCK_SLACK, `since`, `until` plus CLOCK_SLACK, and `until`.
     """
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):

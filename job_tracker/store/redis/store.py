@@ -238,7 +238,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:
-        """Return the first 8 digits of the id on the server, which is a UUID."""
+        """Return the first 8 digits of the store's id. The server keeps the whole id, a UUID."""
         return self._connection.store_id[:8]
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

@@ -30,7 +30,7 @@ class OpenContents:
         """Open the files.
 
         They stay open until `close` is called: closing a descriptor earlier would free SQLite's locks on the
-        file. So the checks also work when the process cannot open more files.
+        file. Since they stay open, the checks also work when the process cannot open more files.
         """
         self._path, self._wal = path, files.wal_of(path)
         self._size = path.stat().st_size

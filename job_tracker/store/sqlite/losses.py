@@ -24,9 +24,9 @@ class LossWatch:
         self._files = OpenFiles(path)
         self._contents = OpenContents(path, connection)
         self.is_whole = True
-        """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed these files.
+        """Whether the existing files (the database and its write-ahead log) have all acknowledged jobs.
 
-        It is also false if only the lock file was lost, since another service may then use the other files.
+        False, too, if only the lock file was lost, since another service may then use the other files.
         """
         self.is_cut = False
         """Whether a file was truncated. If so, a checkpoint would damage the database."""
@@ -42,8 +42,8 @@ class LossWatch:
         """Raise StoreLost if a file is lost, and StoreUnavailable if this cannot be determined."""
         if not (lost := self._lost()):
             return
-        # If the whole folder is being removed, the files disappear one by one. So wait a moment, since the
-        # explanation must describe the final state.
+        # If the whole folder is being removed, the files disappear one by one. The explanation must describe
+        # the final state, so wait a moment.
         time.sleep(_SETTLE_SECONDS)
         lost = self._lost() or lost
         self.is_whole = False

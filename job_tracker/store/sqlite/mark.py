@@ -164,8 +164,9 @@ def _skip_ids(path: Path, connection: sqlite3.Connection, last: int, given: int)
 
 
 def _identity_without_log(path: Path) -> str | None:
-    """Return the store's id from the database file alone, without the log; None if it has none or cannot
-    be read.
+    """Return the store's id from the database file alone, without the log.
+
+    None: the file has no id, or cannot be read.
     """
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:

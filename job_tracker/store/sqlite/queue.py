@@ -12,7 +12,7 @@ from job_tracker.store.sqlite import rows
 _READ_AT_ONCE: Final = 32
 """The largest number of queued jobs that are read on the event loop. More jobs are read in a thread."""
 _MAX_KNOWN: Final = 4096
-"""The largest number of positions in the cache."""
+"""The largest number of queue positions in the cache."""
 
 
 class _Read(Protocol):

@@ -1,6 +1,6 @@
-"""Jobs as rows. The values by which jobs are queried have columns of their own.
+"""Jobs as rows. Each value by which jobs are queried has its own column.
 
-Other columns have single values, or JSON.
+The other columns have single values or JSON.
 """
 
 import sqlite3

@@ -47,8 +47,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
     written by a newer version, or has the write-ahead log of another database beside it. A missing file whose
-    log exists is refused, too. `used` are folders with files of jobs: if there are any, a file that never had
-    a job is refused, too.
+    log exists is refused, too. `used` are folders with files of jobs. If at least one such folder is given, a
+    file that never had a job is refused, too.
     """
     try:
         before = mark.read(path)
@@ -61,7 +61,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
-        # From here on, the file itself has the store's id; see contents.py and mark.py.
+        # After this checkpoint, not only the log but also the file itself has the store's id; see contents.py
+        # and mark.py.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         marker = Marker(path, connection, before, had_log=had_log)
         return connection, marker

@@ -86,8 +86,8 @@ class SqliteStore(
         """Open or create the file.
 
         Raises StoreRefused if the file is in use, is damaged, belongs to another program, or was written by a
-        newer version. `used` are folders with files of jobs: if there are any, a file that never had a job is
-        refused, too.
+        newer version. `used` are folders with files of jobs. If at least one such folder is given, a file
+        that never had a job is refused, too.
         """
         lock = files.lock(path)
         try:

@@ -99,8 +99,8 @@ class Submission:
 def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
     """Return the statement that inserts a job with these columns if the conditions hold.
 
-    The limits are checked in the same statement, since the event loop may have to wait for the GIL several
-    times during each statement.
+    The statement checks the limits, too. A separate statement would cost more: during each statement, the
+    event loop may have to wait for the GIL several times.
     """
     # The statement contains only constant text of this program; every value is bound.
     return (

@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""If a commit had at least this many operations, the next commit waits until it has the same number."""
+"""After a commit with at least this many operations, the next commit waits for an equal number."""
 _PATIENCE = 0.01
 """The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
@@ -32,7 +32,7 @@ class _Pending:
     outcome: Any = None
     error: Exception | None = None
     is_written: bool = False
-    """Whether the write was committed, although the caller gets an error: the commit may not be durable.
+    """Whether the write was committed, but the caller gets an error, since the commit may not be durable.
 
     Readers may already see such a write. False after a commit without an error.
     """

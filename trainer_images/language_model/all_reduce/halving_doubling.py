@@ -40,8 +40,8 @@ def halve_and_double(
     wire: Wire,
     between: Callable[[Tensor], object] = lambda _: None,
 ) -> None:
-    """Sum `tensor` over the processes whose ranks differ from this one at most in the bit of `distance` and
-    in lower bits. `distance` is a power of two, or 0: then the process sums alone.
+    """Sum `tensor` over this process and the processes whose ranks differ from its rank only in the bit of
+    `distance` or in lower bits. `distance` is a power of two, or 0. With 0, no other process takes part.
 
     Two partners, whose ranks differ only in the bit of `distance`, exchange halves. Each sums its half over
     the processes whose ranks differ from its own only in lower bits. Then the partners exchange the sums.

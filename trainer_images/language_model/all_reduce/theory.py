@@ -127,7 +127,10 @@ def squarest_columns(size: int) -> int:
 
 
 def of_all(size: int) -> int:
-    """Return the total traffic for any algorithm, as a multiple of the tensor's size."""
+    """Return the total traffic of all processes, as a multiple of the tensor's size.
+
+    It is the same for all algorithms of this package.
+    """
     return 2 * (size - 1)
 
 

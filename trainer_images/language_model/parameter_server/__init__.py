@@ -1,4 +1,4 @@
-"""Data parallel with parameter servers: some ranks hold shards of the weights, others send them gradients.
+"""Data parallel with parameter servers: some ranks hold shards of the weights, and others send gradients.
 
 * `roles` divides the ranks into servers, standbys and workers;
 * `synchrony` names the ways in which servers wait for workers, with a rule for each;

@@ -54,7 +54,7 @@ class Leader:
         self._rule = rule
         self._post = post
         self._servers = {roles.shard_of(server): server for server in servers}
-        """The other servers by shard. If this leader has taken over, each is added when it introduces
+        """The other servers by shard. If this leader has taken over, each server is added when it introduces
         itself."""
         self._ordered = dict(history.last)
         """The number of the last ordered gradient of each worker."""
@@ -91,8 +91,9 @@ class Leader:
     def welcome(self, server: int, ordered: int) -> None:
         """Send a server the orders that it has missed: those after the first `ordered`.
 
-        The server or the leader has just taken over. Forget which gradients the server had, because it
-        announces them again. If states are being gathered, ask for the state of its shard, too.
+        Call this when the server or the leader has just taken over. This forgets which gradients the server
+        had, because the server announces them again. If states are being gathered, this also asks for the
+        state of the server's shard.
         """
         shard = self._roles.shard_of(server)
         self._servers[shard] = server

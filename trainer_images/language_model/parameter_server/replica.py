@@ -1,4 +1,4 @@
-"""A server or a standby of one shard: its reaction to each message, without a network.
+"""A server or a standby of one shard: its reaction to each message. Uses no network.
 
 All servers take the same gradients in the same order, so their shards together equal the weights of a single
 server. When all servers have a gradient, the leader tells them to take it. A server first sends a copy to
@@ -175,8 +175,8 @@ class Replica:
         return True
 
     def _copy(self) -> None:
-        """Take gradients in their order, as far as they have arrived: add them to `_copied`, and copy them to
-        the standby, if there is one.
+        """Move the gradients that have arrived to `_copied`, in their order, and copy them to the standby, if
+        there is one.
 
         A request for the state is answered once the gradients before it have been taken. Raises GroupError if
         an ordered gradient is lost.

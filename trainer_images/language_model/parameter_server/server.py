@@ -78,8 +78,8 @@ class ParameterServer:
         self.staleness: Counter[int] = Counter()
         """The number of applied gradients by staleness."""
         self.dropped = 0
-        """The number of gradients that were not applied: they were too late, or others had computed the same
-        share."""
+        """The number of gradients that were not applied: they were too late, or another worker had already
+        computed the same share."""
 
     def hand_out(self, worker: int) -> Tensor:
         """Return the current weights, for the next gradient of `worker`."""
@@ -94,7 +94,7 @@ class ParameterServer:
         return weights
 
     def share_of(self, worker: int) -> int:
-        """Return the share of the batch that a worker computes, or -1 for the worker's own next batch."""
+        """Return the share of the batch that a worker computes, or -1 for the worker's own next share."""
         _, share = self._shares.get(worker, (0, -1))
         return share
 
@@ -131,7 +131,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return, of the shares without a gradient, the one that the fewest workers compute.
+        """Return the share that the fewest workers compute, among the shares without a gradient.
 
         Return None if idle workers must wait.
         """

@@ -1,6 +1,6 @@
 """The shards of a model: even parts of the vector of all weights.
 
-Each has its part of the optimizer's state. AdamW and SGD are elementwise, so the updates of all shards
+Each shard has its part of the optimizer's state. AdamW and SGD are elementwise, so the updates of all shards
 together equal the update of the whole model.
 """
 

@@ -31,7 +31,7 @@ class Synchrony(StrEnum):
     """
     SOFTSYNC = "softsync"
     """n-softsync (Zhang et al., IJCAI 2016): with N workers, an update takes any N / n gradients, each
-    divided by its staleness.
+    divided by its staleness if that is above 1.
 
     No worker waits.
     """

@@ -31,7 +31,7 @@ def new_group() -> dist.ProcessGroup:
 
 
 def send(tensor: Tensor, peer: int, group: dist.ProcessGroup, patience: float) -> None:
-    """Send a tensor. Raises GroupError if the peer is lost, or does not take it within `patience` seconds."""
+    """Send a tensor. Raises GroupError if the peer is lost, or does not receive it in `patience` seconds."""
     _wait(lambda: dist.isend(tensor, group=group, group_dst=peer), peer, patience)
 
 
@@ -63,7 +63,7 @@ class Mailbox:
         self._open = set(self._peers)
         """The peers that are not lost and have not sent BYE."""
         self.sent: Counter[Kind] = Counter()
-        """The bytes by kind of message."""
+        """The bytes that were sent, by kind of message."""
         self.received: Counter[Kind] = Counter()
         for peer in self._peers:
             background.start(lambda peer=peer: self._listen(peer))  # type: ignore[misc]
@@ -107,7 +107,10 @@ class Mailbox:
             self.send(peer, Message(Kind.BYE))
 
     def close(self, first: int | None = None) -> None:
-        """Send BYE to all peers, to `first` before all others. Wait until each has sent BYE or is lost."""
+        """Send BYE to all peers, and to `first` before all others.
+
+        Wait until each peer has sent BYE or is lost.
+        """
         self.leave(first)
         while self._open:
             self.next()

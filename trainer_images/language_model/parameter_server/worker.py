@@ -1,4 +1,4 @@
-"""A worker: the weights that it waits for, and its reaction to the loss of a server, without a network."""
+"""A worker: the weights that it waits for, and its reaction to the loss of a server. Uses no network."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class HandedOut(NamedTuple):
     version: int
     """The number of updates of the weights."""
     share: int
-    """The share of the batch whose gradient the worker is to compute; -1: its own next batch."""
+    """The number of the batch share that the worker is to compute; -1: the worker's own next share."""
     weights: Tensor
 
 

@@ -6,7 +6,7 @@
                 learn(batch)
                 run.step()
 
-`kept` is for PyTorch, and `arrays.kept` for any other framework:
+`kept` is for PyTorch, and `arrays.kept` for any other framework. The modules:
 
 * `keeping` has the object that training code uses, `settings` has the settings;
 * `pace` decides when to save, `saving` saves, `resuming` finds the checkpoint to resume from;

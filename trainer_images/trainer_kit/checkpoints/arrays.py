@@ -36,7 +36,7 @@ def kept(
     *,
     before_save: Callable[[], object] = lambda: None,
 ) -> Iterator[Kept]:
-    """Restore the last checkpoint of this job into `state`, and save checkpoints of it during the block.
+    """Restore the last checkpoint of this job into `state`, and save new checkpoints during the block.
 
     Every process of the group must call this. `group` comes from a function of `groups`. `state` has
     everything that changes during training and is the same in all processes: arrays and variables of any

@@ -1,7 +1,7 @@
 """The folder of a job's checkpoints, on any file system of fsspec.
 
-It relies on storage only for strong consistency: reads and lists show all earlier writes. Local disks and
-object stores provide that. See `names` for the content of the folder.
+The only requirement on the storage is strong consistency: reads and lists show all earlier writes. Local
+disks and object stores provide it. See `names` for the content of the folder.
 """
 
 import hashlib
@@ -136,10 +136,10 @@ class CheckpointFolder:
 
         Parts of unpublished checkpoints and the fences of earlier runs are removed, too.
 
-        Call this only after `publish` has returned: until then, there are only the older checkpoints. If a
-        later run has started, this raises SupersededError and removes nothing, because that run may be
-        reading. The checkpoints and the runs come from one listing. So a run that is not in this listing
-        starts later, and finds the newest checkpoint, which is kept.
+        Call this only after `publish` has returned: until then, perhaps only the older checkpoints
+        exist. If a later run has started, this raises SupersededError and removes nothing, because that run
+        may be reading. The checkpoints and the runs come from one listing. So a run that is not in this
+        listing starts later, and finds the newest checkpoint, which is kept.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]

@@ -30,7 +30,7 @@ class Kept:
         """Further values to restore after a restart, the same in all processes."""
 
     def step(self, *, save: bool = False) -> None:  # noqa: ARG002  # here, nothing is saved
-        """Count a step, after the optimizer's step. Every process must call this.
+        """Count a step. Every process must call this after the optimizer's step.
 
         This saves a checkpoint if one is due, or if `save` is set, for example at the end of an epoch. Raises
         Terminated after the last checkpoint if the group received SIGTERM, SupersededError if a later attempt
@@ -61,8 +61,8 @@ def kept_in_folder(
 
     Every process of the group must call this. `form` gets the Kept that the training code uses, and returns
     the Form of the state. `saving` returns the exchange for the threads that save, or None in a process that
-    writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume`,
-    ParameterError, and at the end the errors of `Kept.step`.
+    writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises ParameterError if a setting is
+    invalid, and the errors of `resuming.resume`. At the end of the block, raises the errors of `Kept.step`.
     """
     settings = Settings.from_environment()
     if settings.uri is None:
@@ -145,7 +145,7 @@ class _KeptInFolder(Kept):
     def _save_and_end(self) -> None:
         self._saver.wait()
         newest = self._saver.newest
-        # Rank 0 always knows the newest checkpoint; other ranks may not know it.
+        # Ranks other than 0 may not know the newest checkpoint.
         [is_saved] = self._exchange.highest(newest is not None and newest.step == self.steps)
         if not is_saved:
             self._before_save()

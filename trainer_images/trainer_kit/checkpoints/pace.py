@@ -55,5 +55,5 @@ class Pace:
             self._next_look = min(self._next_look, due)
 
     def saved(self, step: int) -> None:
-        """Record the start of a save. The next one is due after a full period, even if this one fails."""
+        """Record the start of a save. The next save is due after a full period, even if this one fails."""
         self._saved_step, self._saved_at = step, self._clock()

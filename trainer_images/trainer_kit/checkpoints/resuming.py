@@ -36,8 +36,8 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
     """Start a run of `attempt`, and restore the newest intact checkpoint, if there is one.
 
     Every process of the group must call this. Raises SupersededError if a later run has started, StorageError
-    if storage stays unavailable, and the other errors of `Form.opened`. A damaged checkpoint is skipped,
-    unless the damage is found only while the state is restored: then, DamagedError is raised.
+    if storage stays unavailable, and the other errors of `Form.opened`. A damaged checkpoint is skipped.
+    But if the damage is found only while the state is restored, DamagedError is raised.
     """
     run = exchange.by_first(lambda: with_retries(lambda: folder.begin(attempt)))
     # List the folder only now: before `begin`, an earlier run may still publish or remove checkpoints.
@@ -64,7 +64,7 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Run `action`, and return its result. After a StorageError, retry, up to once for each of PAUSES."""
+    """Run `action`, and return its result. After a StorageError, retry after each of PAUSES in turn."""
     for pause in PAUSES:
         try:
             return action()

@@ -1,9 +1,9 @@
 """Runs an MPI program on all instances of a group, without ssh: `python -m trainer_kit.mpi COMMAND…`.
 
 Every instance runs this command. Instance 0 is the launcher: it waits for the others at MASTER_PORT and runs
-`mpirun COMMAND…`. Instead of ssh, mpirun starts our agent for each host, an instance that runs processes. The
-agent passes the arguments of mpirun's daemon (orted) to the launcher. The launcher passes them to the host,
-which runs the daemon:
+`mpirun COMMAND…`. A host is an instance that runs processes. For each host, mpirun starts our agent instead
+of ssh. The agent passes the arguments of mpirun's daemon (orted) to the launcher. The launcher passes the
+arguments to the host, which runs the daemon:
 
     instance 0: launcher ── mpirun ── agent (one per instance)
                    │ └────────────────── │ ──┐  the command and its exit code

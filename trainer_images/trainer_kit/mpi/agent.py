@@ -54,7 +54,7 @@ def daemon_of(command: Sequence[str]) -> Daemon:
     """Parse the command that mpirun passes to a remote shell.
 
     The words before the daemon's name set paths of the launcher's machine. The host replaces them with its
-    own paths. If the user's shell is plain sh, the command is in parentheses, after a check for a profile.
+    own paths. If the user's shell is plain sh, the command is in parentheses, and reads `.profile` first.
     """
     words = shlex.split(" ".join(command))
     [index] = [number for number, word in enumerate(words) if Path(word).name == ORTED]

@@ -11,7 +11,7 @@ from trainer_kit.mpi.place import Place
 
 
 async def host(place: Place, orted: str) -> None:
-    """Run the daemon that the launcher requests, with the program `orted`, until the launcher is done.
+    """Run the daemon that the launcher requests (the program `orted`) until the launcher is done.
 
     Raises GroupError if the launcher does not answer in time, cannot be authenticated or is lost, or if the
     daemon cannot run. No process is left running.

@@ -75,7 +75,8 @@ def command_line(place: Place, mpirun: str, hostfile: str, command: Sequence[str
     return [
         mpirun,
         *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
-        # Otherwise, a daemon would detach itself, and the program that started it could not wait for it.
+        # Without this option, a daemon would detach itself, and the program that started it could not wait
+        # for it.
         "--leave-session-attached",
         # The service decides which cores an instance may use.
         *("--bind-to", "none"),

@@ -1,10 +1,10 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
 A dataset is a folder, named by a key. A process that uses a dataset holds a shared lock on the dataset's lock
-file. To remove it for room, a process needs an exclusive lock on this file. A dataset is filled under a
-temporary name, KEY.*.partial, and then renamed, so it is always complete. Until the renaming, the process
-that fills the folder holds a lock on the folder. So a folder with a temporary name and without a lock was
-left by a killed process.
+file. Before a process removes a dataset to make room, it takes an exclusive lock on this file. A folder is
+filled under a temporary name, KEY.*.partial, and then renamed, so each dataset is complete. Until the
+renaming, the process that fills the folder holds a lock on the folder. So a folder with a temporary name and
+without a lock was left by a killed process.
 """
 
 import fcntl
@@ -98,9 +98,9 @@ class Kept:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
-        """Remove a dataset, or the leftovers of a killed process, unless the folder is in use.
+        """Remove a dataset, or the leftovers of a killed process, if the folder is not in use.
 
-        Return whether it is gone.
+        Return whether the folder is gone.
         """
         lock = path if _is_partial(path) else self._lock_of(path.name)
         try:

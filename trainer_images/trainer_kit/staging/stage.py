@@ -96,7 +96,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
 def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
     """Return a digest of the files that an earlier job has staged here.
 
-    Return _NONE if they are not the files of the dataset, or do not have the hashes that were noted.
+    Return _NONE if they are not the files of the dataset, or do not have the hashes that were stored then.
     """
     try:
         noted = (entry / sums.NAME).read_text()

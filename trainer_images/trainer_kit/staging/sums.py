@@ -1,4 +1,4 @@
-"""Hashes of staged files. A dataset may bring hashes in a file SHA256SUMS, as sha256sum writes it."""
+"""Hashes of staged files. A dataset may have a file SHA256SUMS with hashes, as sha256sum writes it."""
 
 import hashlib
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ def route(way: Way, rank: int, size: int) -> Route:
         case Way.DIRECT:
             return Route(None)
         case Way.BROADCAST:
-            # A rank's parent is the rank with its lowest 1 bit cleared. The largest subtree comes first.
+            # The parent has the rank's number with the lowest 1 bit cleared. The largest subtree comes first.
             bits = reversed(range((rank & -rank).bit_length() - 1 if rank else size.bit_length()))
             children = [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
             return Route(rank & (rank - 1) if rank else None, children)

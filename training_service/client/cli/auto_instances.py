@@ -97,10 +97,11 @@ def _found(series: Series, wish: Wish) -> int:
 
 
 def _open(session: Session, wish: Wish, settings: Mapping[str, Any]) -> None:
-    """Create the folder of the study, unless it has the same study already.
+    """Create the folder of the study, unless the folder has the same study already.
 
-    If the service has refused trials of the study in the folder, and no trial can have a job, that study is
-    replaced. Raises BadParameter if the folder has another study.
+    A study in the folder is replaced if the service has refused at least one of its trials, and if it is
+    certain that none of its trials got a job.
+    Raises BadParameter if the folder has another study that is not replaced.
     """
     try:
         record, history = sweeping.read(wish.folder)

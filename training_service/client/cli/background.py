@@ -51,12 +51,12 @@ class BackgroundService:
         self.log = self._folder / "service.log"
 
     def is_wanted(self, connection: Connection) -> bool:
-        """Return whether a background service has to be started: none runs, and the caller has not chosen
-        another service.
+        """Return whether a background service has to be started.
 
-        A caller chooses another service by another address, by files of TLS, or by a token. While another
-        command starts the background service, this method waits, because the service listens before it has
-        written the token.
+        This is so if no service listens at `address`, and the caller has not chosen another service. A caller
+        chooses another service by another address, by files of TLS, or by a token. While another command
+        starts the background service, this method waits, because the service listens before it has written
+        the token.
         """
         if connection != Connection(self.address):
             return False

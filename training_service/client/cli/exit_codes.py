@@ -19,7 +19,8 @@ class ExitCode(IntEnum):
     """The exit codes, which are stable.
 
     Commands that follow a job, such as watch, wait, run and submit --follow, return its outcome. Commands
-    that run a sweep or a study return 0 if it is complete and has a result. Others return 0 on success.
+    that run a sweep or a study return 0 if it is complete and has a result. Other commands return 0 on
+    success.
     """
 
     meaning: str

@@ -43,9 +43,9 @@ def create(
 def find(what: Path | None, folder: Path | None, given: dict[str, Any]) -> Path:
     """Return the folder of an existing sweep.
 
-    `what` is this folder, or the sweep's file. If `what` is a file or None, the result is `folder` or, by
-    default, the folder that a new sweep of the file gets. Raises BadParameter if settings are `given`, or if
-    there is neither `what` nor `folder`.
+    `what` is this folder, or the sweep's file. If `what` is a file, the result is `folder`, or by default the
+    folder that a new sweep of this file gets. If `what` is None, the result is `folder`. Raises BadParameter
+    if settings are `given`, or if there is neither `what` nor `folder`.
     """
     if given:
         raise typer.BadParameter(

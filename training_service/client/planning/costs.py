@@ -143,7 +143,7 @@ def least_states(training: Training, offload: str) -> float:
 
 
 def memory(training: Training, layout: Layout) -> float:
-    """Return the memory in bytes of the rank that needs the most, without the reserve."""
+    """Return the memory in bytes of the rank that needs the most, without RESERVE, which stays free."""
     model, at = training.model, layout
     ends = model.embedding_parameters + model.positions * model.width
     if at.pipeline == 1 and not model.tied:
@@ -276,10 +276,10 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
     """Return the seconds of transfers between stages, without the part that overlaps with passes.
 
     `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
-    transfers while the pipeline fills and empties. In between, transfers overlap with passes: if those of a
-    micro-batch take longer than its passes, ranks wait for the difference. A rank in the middle sends in both
-    directions. With several stages on each rank, ranks wait for every transfer (Narayanan et al., 2021,
-    section 2.2).
+    transfers while the pipeline fills and empties. In between, transfers overlap with passes: if the
+    transfers of a micro-batch take longer than its passes, ranks wait for the difference. A rank in the
+    middle sends in both directions. With several stages on each rank, ranks wait for every transfer
+    (Narayanan et al., 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0

@@ -122,8 +122,9 @@ class Model:
         return 3.0 * forward * batch * self.sequence
 
     def layer_activations(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Return how many numbers a layer keeps per token for its backward pass, on one of `tensor` tensor
-        ranks.
+        """Return how many numbers a rank keeps per token for the backward pass of a layer.
+
+        `tensor` is the number of tensor ranks.
 
         The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a GPT,
         these are 16 vectors of `width` numbers. In 16-bit numbers, they take 32 bytes for each unit of the

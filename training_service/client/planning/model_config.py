@@ -1,8 +1,8 @@
 """Reads a model's sizes from a `config.json` in the form of Hugging Face Transformers.
 
-Families of models differ in the names of the fields. Only families are accepted whose layers the formulas of
-`model` describe. Models with an encoder and a decoder, with experts, or with states instead of attention are
-not among them.
+Families of models differ in the names of the fields. A family is accepted only if the formulas of `model`
+describe its layers. Models with an encoder and a decoder, with experts, or with states instead of attention
+are not accepted.
 """
 
 import json
@@ -117,7 +117,7 @@ def _document(path: Path) -> dict[str, Any]:
 def _size(document: Mapping[str, Any], names: Sequence[str], where: str, needed: bool) -> int:
     """Return the value of the first field in `names` that is set; 0 if none is set.
 
-    Raises ValueError if the field is not a positive whole number, or if none is set although it is `needed`.
+    Raises ValueError if the field is not a positive whole number, or if none is set and `needed` is true.
     """
     for name in names:
         value = document.get(name)

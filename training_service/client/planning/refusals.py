@@ -14,8 +14,8 @@ def refusals(training: Training, layout: Layout) -> Iterator[str]:
     """Yield a sentence for each reason why `language-model` cannot train with this layout and its
     `parameters`; nothing if it can.
 
-    The search does not apply these rules, because other programs may support such layouts. The rules are the
-    same as in language_model/layout.py, which the client does not have.
+    The search does not apply these rules, because other programs may support such layouts. The rules are
+    those of language_model/layout.py that a plan could break. The client does not have that module.
     """
     model, strategy = training.model, layout.strategy
     given = parameters(training, layout)

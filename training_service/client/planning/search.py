@@ -23,7 +23,7 @@ class Limits:
     offloads: tuple[str, ...] = costs.OFFLOADS
     sequence_parallel: bool = True
     context_parallel: bool = False
-    """Whether context ranks may divide sequences, too. No built-in algorithm does this."""
+    """Whether a layout may divide sequences among context ranks. No built-in algorithm does this."""
 
     def __post_init__(self) -> None:
         """Raise ValueError if a value is unknown. The message names the allowed values."""
@@ -83,11 +83,11 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The search starts with the smallest number of devices on which the training fits. It considers offload
-    only if the training fits on no number of devices without offload. It then goes through the larger
-    numbers, and changes from k to n devices if n are faster, and the speed-up is at least
+    The search starts with the smallest number of devices on which the training fits. It then goes through
+    the larger numbers, and changes from k to n devices if n are faster, and the speed-up is at least
     1 + least_gain (n/k - 1). So each added device brings at least the share `least_gain` of the mean speed of
-    the k devices. With `all_devices`, all devices are used.
+    the k devices. Layouts with offload are tried only if no layout without offload fits on any number of
+    devices. With `all_devices`, all devices are used.
 
     Returns `Nothing` if no layout fits. Raises ValueError if `least_gain` is not from 0 to 1.
     """
@@ -176,10 +176,10 @@ def _fitting(
 ) -> Iterator[tuple[Layout, float]]:
     """Yield the layouts with the shape of `plain` that fit into `room` bytes, each with its memory.
 
-    They differ in recomputation and strategy.
+    The layouts differ in recomputation and strategy.
 
-    Unless `every` is true, strategies after the first fitting one that divides states (any except ddp) are
-    left out, because they send more bytes to save memory.
+    All strategies except ddp divide states. Once one of these strategies fits, the strategies after it are
+    left out, because they send more bytes to save memory. With `every`, no strategy is left out.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)

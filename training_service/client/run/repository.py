@@ -110,7 +110,7 @@ class _Git:
 
     def _turn_off_filters(self) -> None:
         names = self.read("config", "--includes", "-z", "--name-only", "--get-regexp", r"^filter\.")
-        self.is_fine = True  # git also fails if no filter is configured
+        self.is_fine = True  # the command fails if no filter is configured, which is no error here
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
             # In an option -c, git ends the name at the first =. So the option cannot turn off a driver with =

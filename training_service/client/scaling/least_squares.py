@@ -1,4 +1,4 @@
-"""Nonnegative least squares with a few unknowns. It tries each set of unknowns, with 0 for the others."""
+"""Nonnegative least squares with a few unknowns. Each set of unknowns is tried, with 0 for the others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -65,9 +65,9 @@ def predict(one: float, two: float, scaling: Scaling, network: Network | None = 
     """Return the prediction from the seconds of a step on one instance (`one`) and on two (`two`).
 
     With perfect scaling, `two` would be half of `one` if the scaling is strong, and equal to `one` if it is
-    weak. If `two` is longer, the network explains the excess as far as possible. The remainder gives `rest`:
-    a step on n instances takes (n-1)/n of it. Without a network, `rest` explains the whole excess: Amdahl's
-    law. Without an excess, `exposed` and `rest` are 0.
+    weak. If `two` is longer, the network explains the excess as far as possible. `rest` explains the
+    remainder: it makes a step on n instances longer by (n-1)/n of `rest`. Without a network, `rest` explains
+    the whole excess, as in Amdahl's law. Without an excess, `exposed` and `rest` are 0.
 
     Raises ValueError if a time is not above 0.
     """

@@ -35,10 +35,10 @@ def by_efficiency(rate: Rate, least: float, most: int) -> int:
 def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
     """Return the number of instances, at most `most`, with which an example costs least.
 
-    An hour of n instances costs n `price`, and an hour of waiting for the result costs `value_of_time`, in
-    the same currency. So an example costs (n price + value_of_time) / (3600 rate(n)). If `value_of_time` is
-    0, the number with the highest efficiency is the cheapest. Raises ValueError if an amount is negative or
-    infinite, or if both are 0.
+    An hour of n instances costs n · `price`, and an hour of waiting for the result costs `value_of_time`, in
+    the same currency. So an example costs (n · price + value_of_time) / (3600 · rate(n)). If `value_of_time`
+    is 0, the number with the highest efficiency is the cheapest. Raises ValueError if an amount is negative
+    or infinite, or if both are 0.
     """
     for name, amount in (("price", price), ("value of time", value_of_time)):
         if not 0 <= amount < math.inf:
@@ -49,10 +49,10 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 
 
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
-    """Return how many instances are worth using, among the numbers in `rates`, which has measured rates.
+    """Return how many instances are worth using. `rates` has the measured rate of each number to choose from.
 
     With both prices, it is the number with which an example costs least. Otherwise, begin with the smallest
-    number, and go on to the next larger one as long as each added instance adds, on average, at least
+    number. Go on to the next larger number as long as each added instance adds, on average, at least
     `least_efficiency` times `one`, the rate of one instance. Raises ValueError if `rates` is empty.
     """
     if not rates:

@@ -87,7 +87,7 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
 
 
 def read(folder: Path) -> tuple[Record, list[Event]]:
-    """Return the `Record` and the events of the sweep in the folder. Meanwhile, a program may run the sweep.
+    """Return the `Record` and the events of the sweep in the folder, even while a program runs the sweep.
 
     Raises NotFound if there is no sweep, and InvalidRequest if a file is damaged.
     """

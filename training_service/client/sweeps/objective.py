@@ -22,7 +22,7 @@ class UnknownMetric(NoValue):
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
-    """Return the value of the objective for a job that has ended. Raises NoValue if it has none."""
+    """Return the value of the objective for a job that has ended. Raises NoValue if the job has none."""
     if objective.value == "manifest":
         return _in_manifest(_manifest(client, job), objective.metric)
     curve = curve_of(client, job, objective.metric)

@@ -1,8 +1,9 @@
 """Runs a sweep: submits trials, checks their jobs and prunes poor ones.
 
-The runner writes each event to disk before it acts on it: for example, a trial is on disk before its job is
-submitted. The request key of a job is made from the sweep's id and the trial's number. So the runner may be
-killed at any moment: the next run repeats the step that was interrupted, and nothing is lost or done twice.
+The runner writes an event to disk before it acts on the event: for example, a trial is on disk before its
+job is submitted. The request key of a job is made from the sweep's id and the trial's number. So the runner
+may be killed at any moment: the next run repeats the step that was interrupted, and nothing is lost or done
+twice.
 """
 
 import logging

@@ -24,7 +24,7 @@ from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _EXPLAINED_SECONDS: Final = 0.04
-"""The longest time that the page waits for the reasons why a job waits. If they take longer, they come with
+"""The longest time that the page waits for the reasons why a job waits. Reasons that take longer come with
 the page's first event."""
 _EXPLANATION_SECONDS: Final = 1.0
 """A page may show an explanation that was begun up to this many seconds before the page asks for it."""

@@ -54,7 +54,7 @@ async def series(visit: Visit) -> Response:
     """Return at most SERIES_AT_ONCE of the job's metrics as JSON, in the order of their names.
 
     The URL may select metrics by their names (`name`) or by a text in the names (`find`). With `after`, only
-    metrics whose names come after this one are returned.
+    metrics whose names come after the name `after` are returned.
     """
     names = frozenset(visit.request.query_params.getlist("name"))
     find, after = visit.query.get("find", ""), visit.query.get("after", "")

@@ -11,7 +11,7 @@ from training_service.client.cli.render import words
 from training_service.client.cli.session import session_of
 
 _HELD = "held"
-"""The tag of jobs that the service does not stop when they make no progress."""
+"""The tag of jobs that the service does not stop for a lack of progress."""
 
 
 def tag(

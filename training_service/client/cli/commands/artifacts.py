@@ -93,8 +93,8 @@ def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifa
 def _target(folder: Path, name: str, *, force: bool) -> Path:
     """Return the path of the file in the folder.
 
-    Raises ServerError for a name that leaves the folder. Unless `force` is true, raises BadParameter if the
-    file exists.
+    Raises ServerError for a name that leaves the folder. Raises BadParameter if the file exists and `force`
+    is false.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -145,7 +145,7 @@ def _download(client: TrainingClient, job: int, made: Artifact, target: Path, ba
 def _bar(*, shown: bool) -> Progress:
     """Return progress bars on standard error.
 
-    They are disabled unless `shown` is true and standard error is a terminal.
+    They appear only if `shown` is true and standard error is a terminal.
     """
     columns = (
         TextColumn("{task.description}", markup=False),

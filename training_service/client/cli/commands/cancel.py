@@ -13,7 +13,8 @@ from training_service.client.cli.session import session_of
 def cancel(context: typer.Context, jobs: Jobs) -> None:
     """Cancel jobs. This has no effect on a job that has ended.
 
-    The command may return before the processes of a running job have stopped. `trainctl wait` waits for that.
+    The command may return before the processes of a running job have stopped. To wait for their end, use
+    `trainctl wait`.
     """
     session = session_of(context)
     with session.client() as client:

@@ -57,7 +57,7 @@ def whoami(context: typer.Context) -> None:
 
 
 def _read(path: str) -> str:
-    """Return the token in the file; `-` is standard input. Raises InvalidRequest if there is none."""
+    """Return the token in the file; `-` is standard input. Raises InvalidRequest if no token can be read."""
     try:
         if path != "-":
             with Path(path).open() as file:

@@ -4,8 +4,8 @@ A planner is an entry point of the group `trainctl.planners` in the package of i
 algorithm's name. It is a function whose first two parameters are the number of devices, and the memory of a
 device in bytes. Typer turns the planner's other parameters into options. The planner returns two values. The
 first is a list of the choices that fit, the best first. The second is the choice with the least memory, which
-is shown if no choice fits. It is None if no choice is valid at all. Each choice has the attributes of Row. A
-planner raises ValueError for contradictory options.
+is shown if no choice fits. This second value is None if no choice is valid at all. Each choice has the
+attributes of Row. A planner raises ValueError for contradictory options.
 """
 
 import inspect
@@ -49,7 +49,7 @@ class Row:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of time that a rank waits for others."""
+    """The share of the time that a rank spends waiting for others."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
     slowdown: float
@@ -80,8 +80,8 @@ def plan() -> None:
 class PlanCommand(TyperCommand):
     """Runs a planner in place of `plan`: `trainctl plan [ALGORITHM] OPTIONS`.
 
-    `transformer` is the client's own planner, for the transformers of any program. If it is not named, and no
-    planner is installed, `plan` itself runs.
+    `transformer` is the client's own planner, for the transformers of any program. If `transformer` is not
+    named, and no planner is installed, `plan` itself runs.
     """
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:

@@ -18,7 +18,7 @@ from training_service.client.planning.search import LEAST_GAIN, Decision, Limits
 NAME = "transformer"
 
 _LARGE = 8
-"""The largest number of devices per machine, unless an option gives the number."""
+"""The largest number of devices per machine if --per-machine is not given."""
 
 
 def plan_transformer(

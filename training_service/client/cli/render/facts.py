@@ -156,7 +156,7 @@ def reason(diagnosis: Diagnosis) -> str:
 
 
 def _why_it_waits(message: str) -> str:
-    """Return the part of a queued job's message that follows its position; "" if there is none."""
+    """Return the part of a queued job's message that follows the position; "" if there is no such part."""
     return message.partition(" training jobs waiting before this. ")[2]
 
 

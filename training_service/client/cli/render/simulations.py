@@ -142,7 +142,7 @@ def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
 
 
 def _by_resource(shown: Sequence[Shown]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the label and the cells of a row for each resource, if there are several."""
+    """Yield the label and the cells of a row for each resource, if there are several resources."""
     names = list(dict.fromkeys(name for each in shown for name in each.result.summary.by_resource))
     for name in names if len(names) > 1 else ():
         shares = [each.result.summary.by_resource.get(name) for each in shown]
@@ -161,8 +161,9 @@ def _mean(waits: Waits | None) -> str:
 def _by_name(
     title: str, shown: Sequence[Shown], waits_of: Callable[[Summary], Mapping[str, Waits]]
 ) -> Iterator[Table]:
-    """Yield a table of waiting times with a row for each name in the results of `waits_of`, if there are
-    several.
+    """Yield a table of waiting times with a row for each name in the results of `waits_of`.
+
+    Yield nothing if there is at most one name.
     """
     names = sorted({name for each in shown for name in waits_of(each.result.summary)})
     if len(names) > 1:
