@@ -2,7 +2,7 @@
 
 With each change of a rendezvous, PyTorch records the name of a method, which it finds by inspect.stack. For
 each frame of runpy, inspect then looks through all imported modules. In a forked process, this takes 50 ms of
-CPU time, and in a real torchrun 1.5 ms. On a machine with 20 busy processes for each core, an agent was so
+CPU time, and in a real torchrun 1.5 ms. On a machine with 30 busy processes for each core, an agent was so
 slow that the changes of other agents always came before its own, and the rendezvous never ended.
 """
 

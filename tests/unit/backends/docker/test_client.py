@@ -162,7 +162,7 @@ async def test_a_stopped_engine_is_unreachable_until_it_starts(tmp_path: Path) -
 async def test_an_engine_has_at_most_four_changes_at_once_and_can_be_read_meanwhile(tmp_path: Path) -> None:
     engine = BusyEngine(tmp_path / "docker.sock")
     runner = await engine.start()
-    client = DockerClient(engine.url, call_seconds=5)
+    client = DockerClient(engine.url, call_seconds=60)
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as starts:
         for number in range(20):
             starts.create_task(client.start(f"c{number}"))
