@@ -5,7 +5,6 @@ import gc
 import logging
 import os
 import resource
-import signal
 from contextlib import AsyncExitStack
 
 from job_tracker.access.audit import AuditTrail
@@ -47,6 +46,7 @@ from training_service.serving import CannotServe, Servers, Servicers
 from training_service.settings import Settings
 from training_service.settings.addresses import split
 from training_service.settings.protection import is_open
+from training_service.stop_signal import stop_signal
 from training_service.store_opening import open_store
 from training_service.web_opening import CannotOpenDashboard, Dashboard, open_dashboard
 
@@ -55,7 +55,6 @@ log = logging.getLogger(__name__)
 _CAMPAIGN = "the campaign for leadership"
 _UMASK = 0o077
 """Only the service's user can read files of the service and of its jobs: jobs inherit the umask."""
-_EXIT_KILLED = 128 + signal.SIGTERM
 
 
 def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
@@ -79,7 +78,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
     The campaign for leadership ends only by an error. If it ends, the service stops, too, and StoreLost or
     CannotServe is raised.
     """
-    stop_requested = _stop_signal()
+    stop_requested = stop_signal()
     async with AsyncExitStack() as stack:
         metrics = Metrics()
         certificates = _certificates(settings)
@@ -311,20 +310,6 @@ def _metrics_server(metrics: Metrics, settings: Settings, certificates: Certific
         raise CannotServe(
             f"metrics.port: cannot listen at {settings.metrics.port}: {error.strerror}. Choose another port"
         ) from error
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets. A second signal ends the process at once."""
-    stopping = asyncio.Event()
-
-    def stop() -> None:
-        if stopping.is_set():
-            os._exit(_EXIT_KILLED)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    return stopping
 
 
 def _allow_many_files() -> None:

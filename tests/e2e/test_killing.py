@@ -6,7 +6,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
+import pytest
 from google.protobuf.duration_pb2 import Duration
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.support.patience import PATIENCE
 from training_service._generated import training_service_pb2 as pb
@@ -170,8 +174,13 @@ def test_a_backoff_is_not_cut_short_by_a_kill(server: Server) -> None:
         assert client.wait(job).status == pb.cancelled
 
 
-def test_a_second_sigterm_ends_the_service_at_once(server: Server) -> None:
-    with server.start("-s", "server.shutdown_seconds=60"):
-        assert server.process is not None
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_a_service_that_waits_for_running_calls(server: Server, number: int) -> None:
+    server.start("-s", "server.shutdown_seconds=300").close()
+    assert server.process is not None
+    with grpc.insecure_channel(server.address) as channel:
+        watch = HealthStub(channel).Watch(HealthCheckRequest())
+        assert next(watch).status == HealthCheckResponse.SERVING
         server.process.send_signal(signal.SIGTERM)
-    assert server.end(signal.SIGTERM) in (0, 128 + signal.SIGTERM)
+        assert next(watch).status == HealthCheckResponse.NOT_SERVING
+        assert server.end(number) == 128 + number
