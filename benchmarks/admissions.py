@@ -7,8 +7,8 @@ been admitted. The baseline is Kueue's own performance test: 42 admissions per s
 in 1,000 queues.
 
 In a second part, 5,000 jobs wait, and the capacity is enough for a tenth of them at a time. Each job ends at
-once, so that another job can start. So in this part, the tracker also ends jobs and collects their logs. A
-third part measures the memory of a queued job in the leader.
+once and makes room for another, so the tracker also records the ends of jobs and collects their logs. A third
+part measures the memory of a queued job in the leader.
 """
 
 import asyncio

@@ -3,9 +3,10 @@ an event.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
 the service that users have. The other (unaudited.py) writes no audit events. Each job is on the disk when
-the call returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured,
-too, because it depends less on other programs on the machine. A second part measures how long it takes to
-list a page of one caller's events, in a store with few events and in one with many.
+the call returns. The capacity is 1, and a job that never ends uses it, so no other job starts. The CPU time
+of a call is measured, too, because it depends less than the rate on other programs on the machine. A second
+part measures how long it takes to list a page of one caller's events, in a store with few events and in one
+with many.
 """
 
 import asyncio
@@ -103,7 +104,7 @@ def _accepted(server: Server) -> int:
 
 
 async def _lists(folder: Path, rounds: int) -> tuple[list[float], list[float], float]:
-    """Measure pages of one caller's events.
+    """Measure how long it takes to list a page of one caller's events.
 
     Return the seconds of each page in a store with few events, the same in a store with many events, and the
     bytes per event of the larger store's file.

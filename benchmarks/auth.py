@@ -1,9 +1,9 @@
-"""Tokens: calls with a token against calls without a token, on services with one or 10,000 tokens.
+"""Tokens: the rate of calls on services with one or 10,000 tokens, against a service that requires none.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run: one
 that requires no token, one with a single token, and one with 10,000 tokens, which are used in turn, and with
 1,000 projects of ten members each. The services have few jobs. The capacity is 1, and a job that never ends
-holds it.
+uses it, so no other job starts.
 """
 
 import asyncio

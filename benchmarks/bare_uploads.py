@@ -1,4 +1,4 @@
-"""The server with which benchmarks.uploads compares the service. It writes the uploaded files to FOLDER.
+"""The baseline server of benchmarks.uploads, which writes the uploaded files to FOLDER.
 
 Usage: python -m benchmarks.bare_uploads FOLDER
 """

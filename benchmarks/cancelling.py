@@ -2,9 +2,9 @@
 all cancelled jobs have ended.
 
 On processes: 70 jobs that ignore SIGTERM, with a grace period of 20 s, and free capacity for new jobs. On a
-cluster: 1,000 jobs with one pod each on simulated nodes. Their containers run for ever and have no logs. New
-jobs are submitted one after another until the cancelled ones have ended; the slowest launch counts. The time
-of a launch runs from Train's answer until the job's master is created (a pod) or runs (a process).
+cluster: 1,000 jobs with one pod each on simulated nodes. The pods run for ever and have no logs. New jobs are
+submitted one after another until the cancelled ones have ended; the slowest launch counts. The time of a
+launch runs from Train's answer until the pod of the job's master is created, or the master's process runs.
 
 `--on processes` and `--on cluster` measure only one of the two.
 """
@@ -42,7 +42,7 @@ _FREE = 100
 """Capacity for new jobs. New jobs are cancelled, too, and use this capacity until they have ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
-"""The shell command of all jobs. New jobs have EPOCHS=0 and end at once, so that the next job can start."""
+"""The command of jobs on processes. New jobs have EPOCHS=0 and end at once, so the next job can start."""
 _LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
 _LOOK_SECONDS = 0.02
 _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as several launches

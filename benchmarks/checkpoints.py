@@ -2,9 +2,9 @@
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
 with an asynchronous save, one without. The difference in CPU time is the price of a save. The whole price
-counts, as if the training had waited for it. In fact, another thread does most of the work, and a step waits
-only for the copy of the state. The overhead is this price, or the longest wait of a step if that is more,
-divided by a period of 30 s. The benchmark itself saves more often, so that it takes less time.
+counts, as if the training had waited for the whole save. In fact, another thread does most of the work, and a
+step waits only for the copy of the state. The overhead is the larger of this price and the longest wait of a
+step, divided by a period of 30 s. The benchmark itself saves more often, so that it takes less time.
 
 **Agreement.** The cost of the messages by which two processes agree on saves. The model is small, and nothing
 is saved.

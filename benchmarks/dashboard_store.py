@@ -151,10 +151,10 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield notes on how much the queue and the projects used, each with its key, as the store keeps them.
+    """Yield the history of the queue and of the projects: notes with their keys, as the store keeps them.
 
-    The queue and each project have one note for each of the DAYS days before today. Their use changes every
-    five minutes.
+    The queue and each project have one note for each of the DAYS days before today. In a note, the use and
+    the number of waiting jobs change every five minutes.
     """
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):

@@ -1,7 +1,7 @@
 """A rank that trains with DDP. Its steps mostly sleep.
 
-With FAULT=slow:RANK:STEP, the rank RANK works 30 % longer from the step STEP on. At that step, it writes the
-time into a file in the folder RECORD.
+With FAULT=slow:RANK:STEP, the rank RANK needs 30 % more time for each step, from the step STEP on. At that
+step, the rank writes the time into a file in the folder RECORD.
 """
 
 import os

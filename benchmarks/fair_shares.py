@@ -3,9 +3,9 @@
     python -m benchmarks.fair_shares [--quick]
 
 A constant number of jobs waits, equally many in each queue. The planner reserves a start for at most 100
-waiting jobs. In shallow queues, fewer than 100 jobs wait in all, and in deep queues, more. Jobs have 1 to 4
-instances, and run for 1 to 10 minutes, drawn with a fixed seed, so nothing depends on the machine. Only the
-second half of the time counts.
+waiting jobs. Shallow queues have fewer than 100 waiting jobs in all, and deep queues have more. Jobs have 1
+to 4 instances, and run for 1 to 10 minutes, drawn with a fixed seed, so nothing depends on the machine. Only
+the second half of the time counts.
 """
 
 import random

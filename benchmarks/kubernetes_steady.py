@@ -6,8 +6,8 @@ The pods run for ever on simulated nodes. Requests are counted by the service, i
 begins or ends.
 
 Simulated nodes have no logs, so following a master's log fails repeatedly. The measurement starts once the
-retries have slowed down to one a minute. Requests for logs have their own row, because with real nodes,
-there are fewer of them: one for every five minutes in which a master prints nothing.
+retries have slowed down to one a minute. Requests for logs have their own row, because there are fewer of
+them with real nodes: one whenever a master has printed nothing for five minutes.
 """
 
 import re
@@ -33,7 +33,7 @@ _CPU_TARGET = 0.05
 
 
 class Cost(NamedTuple):
-    """The costs per second: requests to the API server (those for logs apart), and CPU seconds."""
+    """The costs per second: API requests (except for logs), API requests for logs, and CPU seconds."""
 
     requests: float
     log_requests: float

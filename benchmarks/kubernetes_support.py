@@ -219,7 +219,7 @@ def planned(
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A fast client: it uses the connections of the client library, but plain JSON instead of its classes."""
+    """A fast client: it uses the client library's connections, but plain JSON, not the library's classes."""
 
     api: client.ApiClient
 

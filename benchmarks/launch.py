@@ -2,8 +2,8 @@
 
 A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
 which prints the time at once, so a launch does not include the start of a shell, of Python or of training
-code. Client, service and processes read the same clock. The group's log says when each process ran. The next
-job is submitted when the group has ended.
+code. Client, service and processes read the same clock. The group's log says when each process started. The
+next job is submitted when the group has ended.
 
 The baseline does the least possible work: an idle Python process starts the same three programs by
 `posix_spawn`. It does less than the service must: it keeps no exit codes, and its children need not outlive

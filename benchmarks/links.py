@@ -6,9 +6,9 @@ Each rank of a benchmark runs in its own namespace, joined by a veth pair to a b
         machines[0].start("iperf3", "--server")
 
 How exact this is: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at
-which it receives, so the limit holds for any program. Not every kernel has netem, so a program adds the
-latency: `relay.py`, which explains how exact it is. A CPU quota is set by the cgroup v1 controller. Emulation
-needs root.
+which it receives, so the limit holds for any program. Not every kernel has netem, so a program, `relay.py`,
+adds the latency. Its docstring says how exact the latency is. The cgroup v1 controller enforces CPU quotas.
+Emulation needs root.
 
 The names of namespaces and cgroups contain the pid of their owner: the process that made them. Each call of
 `emulated` first removes the namespaces and cgroups whose owners no longer run, for example after a kill -9.
@@ -106,7 +106,7 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
     """Start machines on one bridge, and remove them at the end of the block.
 
     The addresses are 192.0.2.1, 192.0.2.2 and so on, which are reserved for documentation. Raises
-    CalledProcessError if the kernel refuses something.
+    CalledProcessError or OSError if the kernel refuses something.
     """
     remove_leftovers()
     owner = f"{PREFIX}{os.getpid()}"

@@ -66,7 +66,7 @@ def measure(quick: bool) -> list[Row]:
         service(folder, command=command, logs__max_bytes_per_rank=str(4 * size)) as server,
         server.stub() as stub,
     ):
-        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # so that loading code does not count
+        _read_whole(stub, stub.Train(request(SIZE="1000000")).job_id)  # warms up: the first job loads code
         directly = _printed_into_a_file(command, size, folder)
         peak = _Peak(server.pid)
         started = time.monotonic()

@@ -136,7 +136,7 @@ def _memory(pid: int, field: str) -> float:
 
 @contextmanager
 def _limited(pid: int) -> Iterator[str]:
-    """Limit the memory of a process during the block. Yield a note for the row: empty if the limit is
+    """Limit the memory of a process during the block. Yield a remark for the row: empty if the limit is
     enforced.
     """
     root = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS

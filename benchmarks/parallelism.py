@@ -2,7 +2,7 @@
 
     python -m benchmarks.parallelism --dataset ID --version HASH
 
-The service is the one at TRAINING_SERVICE_ADDRESS. This machine must be able to read its models.
+The service is the one at TRAINING_SERVICE_ADDRESS. This machine must be able to read the service's models.
 `make demo-parallel` sets this up.
 """
 

@@ -1,8 +1,8 @@
 """Adds a latency to a link: `python -m benchmarks.relay SECONDS FIRST SECOND`.
 
-Creates two Ethernet devices (tap) of these names in the network namespace of this process, and passes each
-frame from one to the other after SECONDS. Prints a line when the devices exist. The kernel kills this process
-when its parent ends. The relay is one Python process, which carried 100 Mbit/s in a test. While other
+Creates two Ethernet devices (tap), FIRST and SECOND, in the network namespace of this process, and passes
+each frame from one to the other after SECONDS. Prints a line when the devices exist. The kernel kills this
+process when its parent ends. The relay is one Python process, which carried 100 Mbit/s in a test. While other
 programs keep this process from running, frames are late. Such delays are short relative to a latency of 5 ms,
 but longer than a latency of 0.1 ms.
 """

@@ -1,9 +1,9 @@
 """The time without a leader: from the end of the leading replica until another replica has run a job.
 
 Two replicas share one Redis, with the default lease of 5 s and the process backend. The leader gets SIGKILL
-or SIGTERM, and a job is submitted to the other at that moment. The result is the time until the job has
-succeeded, minus the time that the same job takes with a leader. Then a new replica is started in place of the
-ended one.
+or SIGTERM, and at the same moment, a job is submitted to the other replica. The result is the time until the
+job has succeeded, minus the time that the same job takes with a leader. Then a new replica is started in
+place of the ended one.
 """
 
 import signal

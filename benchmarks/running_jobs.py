@@ -134,7 +134,7 @@ def _api_server(folder: Path) -> Iterator[Cluster]:
 
 
 class _Cluster(FakeCluster):
-    """A fake API server. Its pods run as soon as they are created. A pod's log ends when it is deleted."""
+    """A fake API server. Pods run as soon as they are created. A pod's log ends when the pod is deleted."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""

@@ -26,7 +26,7 @@ from trainer_kit.group import Group, join
 
 WARM_UP, FEWEST, MOST = 2, 3, 60  # steps
 TERMS, CLASSES = 16_384, 16
-"""The approximate numbers of terms and classes of the questions."""
+"""The approximate numbers of terms and classes in the dataset of questions."""
 
 Step = Callable[[int], float]
 

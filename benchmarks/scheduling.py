@@ -231,7 +231,7 @@ def _p99(took: list[float]) -> float:
 
 
 def _shares(weights: dict[str, float], depth: int) -> dict[str, float]:
-    """Return the use by each queue divided by its weight, in the second half of 300 passes.
+    """Return each queue's use of instances in the second half of 300 passes, divided by the queue's weight.
 
     In each queue, `depth` jobs always wait. A job runs for one to five passes.
     """

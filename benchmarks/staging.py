@@ -94,8 +94,8 @@ def _row(way: str, formula: tuple[float, float], seen: tuple[float, float, float
 def _staged(way: str, uri: str, machines: list[Running], storage: Running) -> tuple[float, float, float]:
     """Stage the file in this way.
 
-    Return the bytes sent by the storage and by the busiest rank, and the seconds. The seconds are those of
-    the slowest rank.
+    Return the bytes sent by the storage, the bytes sent by the busiest rank, and the seconds that the slowest
+    rank took.
     """
     before = [machine.sent_bytes() for machine in [storage, *machines]]
     ranks = [

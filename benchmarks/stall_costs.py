@@ -1,4 +1,4 @@
-"""The costs of finding stalls: of a call of `step`, DDP's hook, the reports of a rank, and the service."""
+"""The costs of finding stalls: a call of `step`, the hook of DDP, the reports of a rank, and the service."""
 
 import os
 import random

@@ -5,7 +5,7 @@ The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP,
 into a file at the step STEP. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
 (`left-out`). `unseen` is like `left-out`, but trainer_kit does not know that the other ranks wait. With
 `healthy`, steps are uneven, and compilation, evaluations and saves take longer than the deadline. With
-`slow:RANK:STEP`, the rank works 30 % longer from that step on.
+`slow:RANK:STEP`, the rank needs 30 % more time for each step, from that step on.
 """
 
 import os

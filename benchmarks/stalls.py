@@ -57,7 +57,7 @@ class Outcome:
     right: bool = False
     """Whether the diagnosis names the right rank first."""
     stacks: bool = False
-    """Whether the log of each rank has its stacks. A frozen rank is left out: it cannot write them."""
+    """Whether the log of each rank has its stacks. A frozen rank does not count: it cannot write them."""
 
 
 def measure(quick: bool) -> list[Row]:

@@ -3,8 +3,8 @@
 The time runs from the first Train, with 64 calls in flight, until the last job has succeeded.
 
 The baseline is a loop that starts and reaps the same number of supervisors, 50 at a time. In the service,
-too, every rank runs under a supervisor, which writes files about the rank, and its log. So a slow disk slows
-both the service and the baseline. Only the service has the queue, stores each change of a job's state
+too, every rank runs under a supervisor, which writes the rank's log and files about the rank. So a slow disk
+slows both the service and the baseline. Only the service has the queue, stores each change of a job's state
 durably, makes the groups' folders, and moves the logs to storage.
 """
 

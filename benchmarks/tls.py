@@ -3,9 +3,9 @@ server's certificate is replaced.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
 without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,
-and a job that never ends holds it. In the rows "new connections", each call opens a connection. Then further
-calls are made while the server's certificate is replaced about once a second. A call that fails ends the
-benchmark.
+and a job that never ends uses it, so no other job starts. In the rows "new connections", each call opens a
+connection. Then further calls are made while the server's certificate is replaced about once a second. A call
+that fails ends the benchmark.
 """
 
 import statistics
@@ -95,8 +95,8 @@ class _Rate:
     calls: float
     """Calls a second."""
     cpu: float
-    """CPU seconds of the service for a call. Other programs on the machine affect this number less than the
-    rate.
+    """CPU seconds of the service for a call. Other programs on the machine affect this number less than they
+    affect the rate.
     """
 
 

@@ -77,7 +77,7 @@ QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=5.0, gang_after=1.0)
 
 @dataclass(slots=True)
 class Seen:
-    """The snapshots of the service in one run, and what they show of the gangs."""
+    """The result of one run: the service's snapshots, and the times and waits of the gangs."""
 
     name: str
     times: list[float] = field(default_factory=list)
@@ -284,7 +284,7 @@ def _steps(
 ) -> tuple[list[float], list[list[float]]]:
     """Return the points of step-shaped lines, as times and shares.
 
-    Points where nothing changes are left out.
+    Between the first and the last point, points where nothing changes are left out.
     """
     kept_times, kept = list[float](), [list[float]() for _ in shares]
     for place, at in enumerate(times):

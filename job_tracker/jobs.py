@@ -51,7 +51,7 @@ _ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, and the number of jobs before it in its queue (0 unless the job is queued)."""
+    """A job, and the number of jobs before it in its queue (0 if the job is not queued)."""
 
     job: Job
     position: int
@@ -140,9 +140,9 @@ class Jobs:
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        If the job was submitted before with the same request key, return that job. Raises UnknownProject if
-        the project does not exist, and InvalidField for the request's key or tags. Also raises the errors of
-        Admission.check, of the parameter check, of the preflights and of JobStore.submit.
+        If a job was submitted before with the same request key, return that job. Raises UnknownProject if
+        the project does not exist, and InvalidField if the request's key or tags are not allowed. Also raises
+        the errors of Admission.check, of the parameter check, of the preflights and of JobStore.submit.
         """
         project = caller.default_project
         self._guard.check(caller, "submit", project)
@@ -161,7 +161,7 @@ class Jobs:
         for preflight in self._preflights:
             await preflight.check(spec)
         now = self._clock()
-        # An algorithm may have the same name as a tree, so the first words say which of the two is meant.
+        # An algorithm may have the same name as a tree, so the detail says first which of the two is meant.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
@@ -179,7 +179,7 @@ class Jobs:
     async def list(self, caller: Caller, where: JobFilter, *, limit: int, before: int | None) -> Page:
         """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large.
 
-        Without projects in `where`, these are jobs of all projects in which the caller has a role.
+        Without projects in `where`, return jobs of all projects in which the caller has a role.
 
         Raises UnknownProject if `before` is None, no jobs are found, and a project in `where` does not exist.
         """
@@ -215,8 +215,8 @@ class Jobs:
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, ordered by queue and place.
 
-        The page begins after the place `after`. Without a project in `where`, these are jobs of all projects
-        in which the caller has a role. Raises UnknownProject if no jobs are found and the project does not
+        The page begins after the place `after`. Without a project in `where`, it has jobs of all projects in
+        which the caller has a role. Raises UnknownProject if no jobs are found and the project does not
         exist, and UnknownReference for a queue that the caller may not use.
 
         `history` is a period of time that ends now. If it is not 0, the page also has the capacity that some
@@ -245,8 +245,8 @@ class Jobs:
         """Return the queue as the caller may see it; see snapshot_of.
 
         With `with_machines`, machines keep their names if the caller has a role in all projects. `lanes`, if
-        given, bounds the number of running jobs, and also of waiting jobs, in the result. Raises Forbidden if
-        the caller may not see the queue in `project`. "" stands for the caller's default project.
+        given, is the largest number of running jobs in the result, and also of waiting jobs. Raises Forbidden
+        if the caller may not see the queue in `project`. "" stands for the caller's default project.
         """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())

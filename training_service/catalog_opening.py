@@ -49,7 +49,7 @@ async def open_catalog(
 
     Changes of `file` take effect without a restart, unless `file` is a pipe.
 
-    Raises Unusable if the configuration has a name that was also declared through the API.
+    Raises Unusable if a configured entry that is not shipped was also declared through the API.
     """
     catalog = DeclaredCatalog(
         store, reader_of(settings), occupied=(occupied := Occupied(store)), projects=projects.names

@@ -35,7 +35,7 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return `address`; None if the certificate is not for its host, as ranks would refuse to connect.
+        """Return `address`; None if the certificate is not for its host: ranks would refuse to connect.
 
         Log a warning if the certificate is for another host, or if ranks might not trust its authority.
         """
@@ -72,7 +72,7 @@ class Certificates:
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:
-        """Read replaced files, and log warnings of certificates that expire soon, until cancelled."""
+        """Read replaced files, and log warnings about certificates that expire soon, until cancelled."""
         while True:
             for warning in self.warnings(datetime.now(UTC)):
                 log.warning("%s", warning)

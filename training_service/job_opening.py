@@ -174,7 +174,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
         keep_events=settings.audit.keep,
-        # Kueue counts a failed pod as a member of its pod group, so no rank is restarted alone.
+        # Kueue still counts a failed pod as a member of its pod group, so a rank cannot be restarted alone.
         restarts_ranks=settings.scheduling.delegate is None,
     )
 

@@ -75,8 +75,8 @@ def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
 async def serve(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until a stop signal, then close everything in order. Groups continue to run.
 
-    The campaign for leadership ends only by an error. If it ends, the service stops, too, and StoreLost or
-    CannotServe is raised.
+    Before the stop signal, only an error can end the campaign for leadership. After such an error, the
+    service stops, too, and StoreLost or CannotServe is raised.
     """
     stop_requested = stop_signal()
     async with AsyncExitStack() as stack:

@@ -78,8 +78,9 @@ class Listener:
     def bind(self, server: grpc.aio.Server) -> int:
         """Let the server listen at this address, and return the port. Raises CannotServe if it cannot listen.
 
-        For `localhost`, the server listens at all loopback addresses of this name, or at none. Otherwise,
-        another program could listen at one of them, and receive the tokens of clients that connect there.
+        For `localhost`, the server listens at all loopback addresses of this name, or at none. If it listened
+        at only one of them, another program could listen at the other one, and receive the tokens of clients
+        that connect there.
         """
         _, port = split(self.address)
         try:

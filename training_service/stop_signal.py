@@ -11,9 +11,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def stop_signal() -> asyncio.Event:
     """Return an event that the first SIGTERM or SIGINT sets. Call this in the main thread, in a running loop.
 
-    A second signal ends the process at once with exit code 128 + N. This also holds when the loop is closed:
-    the handlers stay, unlike those of `loop.add_signal_handler`. Without them, a second Ctrl-C would print a
-    traceback while Python ends.
+    A second signal ends the process at once; the exit code is 128 plus the number of the signal. This also
+    holds when the loop is closed: the handlers stay, unlike those of `loop.add_signal_handler`. Without the
+    handlers, a second Ctrl-C would print a traceback while Python ends.
     """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()

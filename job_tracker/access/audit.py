@@ -58,9 +58,10 @@ class AuditTrail:
     """Keeps audit events of denials and of reads. `note` returns at once, even if the store does not answer.
 
     The first of several equal events is written within a second. Equal events of the next minute are written
-    as one event with a count. If a caller, or all callers together, exceed a limit, or if the memory is full,
-    further events of a caller become one event with the action MORE. If the service is killed, it loses the
-    events that it has not written. If the answer to a write is lost, its events are written again.
+    as one event with a count. If a caller or all callers together exceed a limit, or if MOST_KEPT different
+    events are in memory, the further events of each caller become one event with the action MORE. If the
+    service is killed, it loses the events that it has not written. If the answer to a write is lost, the
+    events of this write are written again.
     """
 
     def __init__(self, store: AuditStore, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -64,8 +64,9 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` has the names of operators. A caller is an operator if `operators` has the name in its
-        client certificate. The same holds for the name of its token, if the token has no project and no role.
+        """`operators` has the names of operators. A caller is an operator if `operators` has the name in the
+        caller's client certificate, or the name of the caller's token, if the token has no project and no
+        role.
 
         `failures` limits the invalid tokens of each address, or of each IPv6 network; None: no limit. `clock`
         gives Unix time.

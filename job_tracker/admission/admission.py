@@ -223,7 +223,7 @@ class Admission:
         return spec
 
     def max_queued_of(self, queue: str) -> int | None:
-        """Return how many jobs may wait in a queue. None: the queue has no limit of its own."""
+        """Return how many jobs may wait in a queue. None: it has no limit of its own, or is unknown."""
         found = self._queues.tree.queues.get(queue)
         return found.max_queued if found else None
 

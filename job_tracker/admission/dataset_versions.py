@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 100
 
 
 class _Place(NamedTuple):
-    """The place of a version of a dataset, and the files that the version must have."""
+    """The URI of a version of a dataset, and the files that the version must have."""
 
     uri: str
     files: tuple[str, ...]

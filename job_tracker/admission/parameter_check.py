@@ -31,8 +31,8 @@ class ParameterCheck:
     Only exit code REFUSED refuses the parameters. They are accepted if the program ends with any other code,
     takes too long, or cannot be run.
 
-    The program's environment has the algorithm's variables, the job's parameters, WORLD_SIZE and PATH, but no
-    secrets or variables of the service.
+    The program's environment has the algorithm's variables, the job's parameters, WORLD_SIZE and PATH. It has
+    no secrets, and no variables from the environment of the service.
     """
 
     def __init__(

@@ -62,11 +62,11 @@ class Observation:
         failed.
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. The
-        attempt fails once rank 0, or more than `most` other ranks, have failed. The failure that completes
-        this is the decisive one. A rank that was lost at most 5 s earlier may have caused it, so this rank
-        counts as failed, too. Ranks that were lost before these 5 s still count as lost. If the attempt
-        `is_over`, ranks that were already known as lost never count as failed, because the end of the attempt
-        was decided after their loss.
+        attempt fails once rank 0, or more than `most` other ranks, have failed. The failure that ends the
+        attempt is decisive. A rank that was lost at most 5 s earlier may have caused the decisive failure, so
+        this rank counts as failed, too. Ranks that were lost before these 5 s still count as lost. If the
+        attempt `is_over`, ranks that were already known as lost never count as failed, because the end of the
+        attempt was decided after their loss.
         """
         if not most:
             return self
@@ -91,8 +91,8 @@ class Observation:
         """Return the observation of an elastic group, without failures that followed the end of the training.
 
         The training is complete once a rank has succeeded. A rank that starts later finds the rendezvous
-        closed, so it counts as succeeded. If the master has succeeded, too, and at most `most` other ranks
-        have failed, these ranks count as lost.
+        closed, so it counts as succeeded. If the master has succeeded, and at most `most` other ranks have
+        failed, the failed ranks count as lost.
         """
         if all(rank.status.phase is not Phase.SUCCEEDED for rank in self.ranks):
             return self
@@ -310,8 +310,8 @@ class Inventory(Protocol):
     def machines(self) -> Machines:
         """Yield all machines with their names, then END_OF_SNAPSHOT, then each machine that changes.
 
-        None in place of a machine means that it is gone. Only the machines of the flavors in
-        `Surroundings.followed` are needed. Intermediate changes may be left out. Resources that the scheduler
+        None in place of a machine means that it is gone. Machines of flavors that are not in
+        `Surroundings.followed` may be left out, and so may intermediate changes. Resources that the scheduler
         has given to attempts of this service count as free, because the scheduler itself subtracts them.
         Raises BackendUnavailable if the machines cannot be read.
         """

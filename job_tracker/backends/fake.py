@@ -1,8 +1,8 @@
 """A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
 The backend is for tests, for trying out clients, and for load tests without processes. The contract tests of
-Backend check it like the other backends. Unlike the other backends, it can launch a vanished group again. The
-groups are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
+Backend also check this backend. Unlike the other backends, it can launch a vanished group again. The groups
+are in a `FakeWorld`. A world that the caller has created outlives the backend, as machines outlive the
 service.
 
 The simulated program has these parameters: RUN_SECONDS (a number or "forever"; default 0), EXIT_CODE (default
@@ -71,7 +71,7 @@ class FakeMachine:
     places: Mapping[Place, str] = field(default_factory=dict)
 
     def seen(self, name: str) -> Machine:
-        """Return the machine, with this name, as `Inventory.machines` yields it."""
+        """Return the machine as `Inventory.machines` yields it, with the name `name`."""
         most = {each: amount - self.stays.get(each, 0) for each, amount in self.offers.items()}
         return Machine(
             name=name,
@@ -161,7 +161,7 @@ class FakeWorld:
         self.stopped.pop(group, None)
 
     def close(self) -> None:
-        """End every simulation."""
+        """End the simulation of every live group."""
         for group in list(self.live):
             self.vanish(group)
 

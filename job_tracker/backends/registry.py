@@ -58,7 +58,7 @@ class Surroundings:
     priorities: Mapping[str, int] = field(default_factory=dict)
     """The number of each class of `scheduling.priorities`, by the name of the class."""
     followed: Collection[str] = ()
-    """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
+    """The flavors whose capacity is that of their machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
     """The time between SIGTERM and SIGKILL, in which a process can end by itself."""
     extra_environment: ExtraEnvironment = nothing_more

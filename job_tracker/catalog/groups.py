@@ -129,7 +129,7 @@ class Composer:
         return (INSTANCES_PARAMETER, *least, *lost, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """Return the first conflict between two settings of the algorithm, or of a setting and the framework.
+        """Return the first conflict of a setting of the algorithm with another setting or with the framework.
 
         None: there is no conflict.
         """

@@ -63,10 +63,10 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """Return the configured deadlines, overridden by the values of a request. A value of 0 becomes None.
+        """Return the configured deadlines, overridden by the values of a request.
 
-        `progress_of_algorithm` is the algorithm's own progress deadline; None: the algorithm has none. Raises
-        InvalidField if a value is not allowed.
+        A value of 0 becomes None: see Deadlines. `progress_of_algorithm` is the algorithm's own progress
+        deadline; None: the algorithm has none. Raises InvalidField if a value is not allowed.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:

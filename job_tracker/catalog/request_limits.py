@@ -124,7 +124,7 @@ class RequestLimits(Config):
 
 
 def check_processes(instance: InstanceSpec, framework: str) -> None:
-    """Raise InvalidField if the instance cannot run as many training processes as it has to."""
+    """Raise InvalidField if the instance cannot run the training processes that its options ask for."""
     processes = instance.processes
     field = f"{FIELD}.nproc_per_node"
     if processes == 1:

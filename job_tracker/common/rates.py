@@ -9,11 +9,12 @@ _ROUNDING: Final = 1e-9
 
 
 class Rate:
-    """Allows `burst` calls of each key at once, and `per_second` over time.
+    """Allows each key `burst` calls at once, and `per_second` calls a second over time.
 
-    `take` takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
-    new bucket is full, too. If more than about 8,000 keys have buckets that are not full, the least recently
-    used keys are forgotten, too. This bounds the memory, but lets these keys begin again with full buckets.
+    The time of a `take` does not depend on the number of keys. Keys whose buckets are full are forgotten,
+    since a new bucket is full, too. If more than about 8,000 keys have buckets that are not full, the least
+    recently used keys are forgotten, too. This bounds the memory, but lets these keys begin again with full
+    buckets.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Rate:
         return 0.0
 
     def give_back(self, key: Hashable) -> None:
-        """Undo the last `take` of the key, which must have allowed the call.
+        """Undo the key's last `take`, which must have allowed a call.
 
         If `_age` has run since then, the call stays counted.
         """

@@ -48,10 +48,10 @@ class FairTurns:
         self._pass_on()
 
     def wanted(self) -> Counter[str]:
-        """Return, for each caller that has turns, the number of calls that wait for one of them to end.
+        """For each caller that has turns, return the number of calls that wait until one of its turns ends.
 
-        If a caller has as many turns as one caller may have (`for_one`), its calls wait for one of its own
-        turns to end. All other calls count as waiting for the caller with the most turns.
+        If a caller has as many turns as one caller may have (`for_one`), its waiting calls count for the
+        caller itself. All other waiting calls count for the caller with the most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():

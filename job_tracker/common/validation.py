@@ -38,9 +38,9 @@ class Problem:
 def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
     """Return the problems of a document that was validated as `model`.
 
-    The reason of a problem says what is allowed. It also has the refused value if the value is a number or a
-    text; a text is quoted and cut to one short line. The value is left out if its field holds a SecretStr,
-    has `secret` in its path, or is not in `model`.
+    The reason of a problem says what is allowed. If the refused value is a number or a text, the reason also
+    contains the value; a text is quoted and cut to one short line. But the value is left out if its field
+    holds a SecretStr, has `secret` in its path, or is not in `model`.
     """
     return (_problem(details, model) for details in error.errors(include_url=False))
 
@@ -87,7 +87,7 @@ def _reason(details: Any, value: Any) -> str:
 
 
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
-    """Return the type of one part of a value of type `kind`, and whether `part` is a tag.
+    """Return the type that `part` selects in a value of type `kind`, and whether `part` is a tag.
 
     `part` is one part of the path (`loc`) of a pydantic error: a name, an index, or the tag of a union's
     member. For a tag, the type is that of the member. An unknown type is None.

@@ -31,7 +31,7 @@ class QueueHealth:
     longest_seconds: float
     """The longest time that a worker has worked on its present key."""
     retries: int
-    """The number of failures so far, of the work on all keys together."""
+    """The number of failures so far, for all keys together."""
 
 
 class WorkQueue(Generic[K]):

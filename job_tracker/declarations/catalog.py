@@ -74,7 +74,7 @@ def command_of(kind: Kind) -> str:
 
 
 def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
-    """Return the projects in the queue's list that do not exist."""
+    """Return the projects that the queue lists although they do not exist."""
     return [name for name in recipe.projects if name not in known]
 
 
@@ -108,7 +108,7 @@ class DeclaredCatalog:
         occupied: FindOccupied = none_occupied,
         projects: Callable[[], Collection[str]] | None = None,
     ) -> None:
-        """`projects` returns the names of the projects that exist; None: they are not known."""
+        """`projects` returns the names of the projects that exist. If it is None, the names are unknown."""
         self._store = store
         self._reader = reader
         self._read_files = read_files
@@ -192,19 +192,19 @@ class DeclaredCatalog:
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
-        """Return the entry for this declaration of an algorithm, even if a later one has replaced it."""
+        """Return the entry for this declaration of an algorithm, even if the declaration was replaced."""
         return self._algorithm(declaration, self._images(), None)
 
     def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
-        """Return the entry for this declaration of a dataset, even if a later one has replaced it."""
+        """Return the entry for this declaration of a dataset, even if the declaration was replaced."""
         return self._dataset(declaration, None)
 
     def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
-        """Return the entry for this declaration of a queue, even if a later one has replaced it."""
+        """Return the entry for this declaration of a queue, even if the declaration was replaced."""
         return self._queue(declaration)
 
     async def refresh(self) -> None:
-        """Load the files and the declarations of the API that have changed. Raises StoreUnavailable."""
+        """Load the files, and the declarations of the API, if they have changed. Raises StoreUnavailable."""
         async with self._loading:
             files = await self._accepted(await asyncio.to_thread(self._read_files))
             number = await self._store.declarations_version()
@@ -325,8 +325,8 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # A definition is parsed once. The images of a project's algorithm are checked each time: only
-            # images of algorithms for all projects are allowed, and those algorithms may have changed.
+            # A definition is parsed once. The images of a project's algorithm are checked each time: each of
+            # them must also be used by an algorithm for all projects, and those algorithms may have changed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)

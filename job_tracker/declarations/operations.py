@@ -119,8 +119,8 @@ class Declarations:
         """Return the datasets of the project, sorted by id.
 
         An empty project stands for the caller's default project. With a `name`, return only the entry that
-        applies to this dataset: its own, or else the entry for any dataset. Raises UnknownReference if there
-        is neither.
+        applies to this dataset: the dataset's own entry, or else the entry `*`, which applies to any dataset.
+        Raises UnknownReference if there is neither.
         """
         project = project or caller.default_project
         self._guard.check(caller, "list_datasets", project)
@@ -173,9 +173,9 @@ class Declarations:
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
         """Return the queues that jobs of the project may use, and all queues above them, sorted by name.
 
-        An empty project stands for the caller's default project, but a caller with a role in all projects
-        then gets all queues. With a `name`, return only this queue. Raises UnknownReference if it is not one
-        of them.
+        If the caller has a role in all projects, an empty project stands for all queues. For other callers,
+        an empty project stands for their default project. With a `name`, return only the one of these queues
+        that has this name. Raises UnknownReference if none has it.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:

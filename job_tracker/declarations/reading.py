@@ -20,9 +20,9 @@ from job_tracker.scheduling.recipes import QueueRecipe
 
 FIELD: Final = "definition"
 _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
-"""The fields of a backend's table that decide only which code runs.
+"""The fields that a definition may set in an algorithm's table of a backend.
 
-They do not affect the rights or the machines of this code.
+They decide which code runs, and in how many processes, but not the rights or the machines of this code.
 """
 _IN_TEXT: Final = "\n\t"
 _PLACES: Final = frozenset({"dataset_id", "version"})
@@ -35,14 +35,14 @@ _DEEPEST: Final = 32
 class Reader:
     """Makes algorithms, datasets and queues from definitions: JSON with fields as in the configuration.
 
-    Its methods raise InvalidField for a field in `definition`, and Forbidden if the service accepts no such
-    definitions.
+    If a value is not allowed, the methods raise InvalidField with the path of the field, for example
+    `definition.uri`. They raise Forbidden if the service accepts no such definitions.
     """
 
     algorithm_model: type[Algorithm]
     """The pydantic model of algorithms, with the tables of all backends."""
     check_algorithm: Callable[[str, Algorithm], None]
-    """Raises ValueError unless this service can run the algorithm.
+    """Raises ValueError if this service cannot run the algorithm.
 
     The first argument is the prefix of field names in the message.
     """

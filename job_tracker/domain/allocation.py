@@ -14,7 +14,7 @@ class Allocation:
     trainers: int = 0
     """The number of trainers. 0: as many as the job asks for."""
     nodes: tuple[str, ...] = ()
-    """The machine of each instance, if machines are known: first the trainers, then the other roles.
+    """The machines of the instances, if they are known: first those of trainers, then those of other roles.
 
     See Job.machine_of_ranks.
     """

@@ -61,9 +61,9 @@ class AuditEvent:
     """The object of the action, for example "job 12" or "member alice"."""
     detail: str = ""
     count: int = 1
-    """The number of equal events that this event stands for.
+    """The number of events that this event stands for: equal events, or any events if the action is MORE.
 
-    `at` and `request_id` are those of the first event.
+    `at` and `request_id` are those of the first of these events.
     """
     request_id: str = ""
 

@@ -22,8 +22,8 @@ class CallKind(StrEnum):
     """The call reports on an attempt of a job.
 
     These calls are counted for each process of an attempt, and calls of other kinds for each caller. There is
-    one exception: FetchProgram needs a report token, too. So it counts as a report of the attempt's process
-    0, although its kind in KINDS is STREAM.
+    one exception: FetchProgram is a call with a report token. So it counts as a report of the attempt's
+    process 0, although its kind in KINDS is STREAM.
     """
 
 

@@ -54,7 +54,7 @@ class Diagnosis:
 
     `summary` says what happened, and `resolution` what to do. `detail` is the evidence, such as the last
     lines of the log. `cause` is the line of the evidence that names the cause, such as an exception with its
-    place in the code. `cause` is one bounded line that is safe to print; empty if unknown. `retryable` says
+    place in the code. `cause` has a limited length and is safe to print; empty if unknown. `retryable` says
     that the same request may succeed if it is repeated unchanged. `rank` is the rank that failed, None for
     the whole group.
     """

@@ -88,7 +88,7 @@ class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
     def __init__(self, message: str, *, limit: str, retry_after: float | None = None) -> None:
-        """`limit` names the limit, usually by its setting without the project's name: `projects.max_queued`.
+        """`limit` is usually the name of a setting, without the name of a project: `projects.max_queued`.
 
         `retry_after` is in seconds; None: unknown.
         """

@@ -57,8 +57,8 @@ class GroupRef:
     home: str = field(default="", compare=False)
     """The home of the group's job; see naming.home.
 
-    Empty if unknown: engines do not report it. If the store is known but the project is not, the home is
-    that of naming.home_in_store.
+    Empty if unknown: engines do not report it. If only the store is known, and not the project, the home is
+    the result of naming.home_in_store.
     """
 
     @property
@@ -200,7 +200,7 @@ class GroupSpec:
         return sum(count for role, count in self.roles.items() if role not in self.others)
 
     def with_trainers(self, count: int) -> "GroupSpec":
-        """Return the group with this number of trainers: workers are removed or added.
+        """Return the spec with this number of trainers: workers are removed or added.
 
         Other roles keep their numbers. The master always stays.
         """

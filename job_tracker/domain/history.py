@@ -65,10 +65,10 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A decided outcome whose group is still to be stopped.
+    """The decided outcome of an attempt or of a job.
 
-    The ending is written before the stop begins. With state BACKOFF, it is the failure of an attempt, after
-    which there will be another attempt. With state QUEUED, it is the preemption or the eviction of an
+    It is written before the stop of the group begins. With state BACKOFF, it is the failure of an attempt,
+    after which there will be another attempt. With state QUEUED, it is the preemption or the eviction of an
     attempt. With other states, it is the outcome of the job.
     """
 

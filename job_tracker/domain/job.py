@@ -57,8 +57,8 @@ class Job:
     program: str = ""
     """The image, with its digest if known, or the command of the last attempt's master. Empty: unknown."""
     due_at: datetime | None = None
-    """The time at which the job leaves its state unless another event comes first: a deadline, or the end of
-    a backoff."""
+    """A deadline, or the end of a backoff: the time at which the job leaves its state if nothing else happens
+    before."""
     history: tuple[Move, ...] = ()
     """The moves since the submission; of the restarts of ranks, only the newest 100."""
     tags: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ def home(project: str, store_id: str) -> str:
 
 
 def home_in_store(store_id: str) -> str:
-    """Return a home for a group that was found on an engine, if only its store is known."""
+    """Return the home of a group that was found on an engine: its store is known, but not its project."""
     return home(_UNKNOWN_PROJECT, store_id)
 
 

@@ -57,8 +57,8 @@ class OpenStreams:
     ) -> AsyncGenerator[T, None]:
         """Yield the items of the stream that `begin` returns, and close the stream.
 
-        Raises LimitExceeded if too many streams are open, the errors of `begin` and of the stream, and the
-        error with which `recheck` ends the stream.
+        Raises the errors of `begin` and of the stream. Raises LimitExceeded if too many streams are open. If
+        `recheck` ends the stream, raises NotAllowed or Forbidden.
         """
         use, items = await begin()
         stream, who = _OpenStream(use), use.caller.key
@@ -143,7 +143,8 @@ class _OpenStream:
     def end(self, error: Exception) -> None:
         """End the stream.
 
-        A waiting reader gets the error at once; any other reader gets it instead of the next item.
+        If the reader is waiting for an item, the error is raised at once. Otherwise, it is raised in place of
+        the next item.
         """
         self._error = error
         if self._waiting is not None:
@@ -152,7 +153,7 @@ class _OpenStream:
     async def next(self, items: AsyncGenerator[T, None]) -> T:
         """Return the next item.
 
-        Raises StopAsyncIteration after the last item. After `end`, raises the error that it was given.
+        Raises StopAsyncIteration after the last item. After a call of `end`, raises the error of this call.
         """
         if self._error is not None:
             raise self._error

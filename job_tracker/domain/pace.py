@@ -32,7 +32,7 @@ class RankPace:
     waiting_seconds: float = 0.0
     """The time within a step in which the process waited for other processes."""
     slowness: float = 0.0
-    """The process's working time in a step, as a multiple of the median; 0 if the process is not slow."""
+    """The time of the process's own work on a step, divided by the median of all processes. 0: not slow."""
     slow_since: datetime | None = None
     stack: str = ""
     """The call stack of the main thread soon after the process became slow, innermost call last.

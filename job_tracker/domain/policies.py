@@ -16,8 +16,8 @@ MAX_DURATION = timedelta(days=3650)
 class RetryPolicy:
     """Decides whether a failed attempt is followed by another one, which starts the whole group again.
 
-    Another attempt follows only if there were fewer than `max_attempts`. In addition, the diagnosis must be
-    `retryable` (for example, the node was lost), or its category must be in `retry_on`.
+    Another attempt follows only if there were fewer than `max_attempts` attempts. In addition, the diagnosis
+    must be `retryable` (for example, the node was lost), or its category must be in `retry_on`.
     """
 
     max_attempts: int = 1

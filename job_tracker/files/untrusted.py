@@ -35,8 +35,9 @@ class Suspicious(OSError):
 class Place:
     """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Unless its description says otherwise, a method raises OSError: FileNotFoundError if the place does not
-    exist, and Suspicious if the place, or a folder above it, is of an unexpected kind.
+    Unless the description of a method says otherwise, the method raises FileNotFoundError if the place does
+    not exist, and Suspicious if the place, or a folder above it, is of an unexpected kind. Other failures
+    raise other kinds of OSError.
     """
 
     root: Path

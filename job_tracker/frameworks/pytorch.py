@@ -60,9 +60,9 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         # These defaults are kept: with a shorter interval, the writes of other agents would keep an agent on
         # a very busy machine from joining.
         "PET_RDZV_CONF": f"is_host={is_host}",
-        # The other processes use this address if torchrun gives rank 0 to a process of this instance.
+        # If torchrun gives rank 0 to a process of this instance, the others connect to it at this address.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
-        # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
+        # Without this variable, restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # Every instance has the same number of processes, so each agent can compute all ranks. Without this
         # variable, the agents tell each other how many processes they have, and all fail after 60 s if one

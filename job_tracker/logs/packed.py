@@ -67,9 +67,9 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the last block that begins early; the first block if there is none.
+        """Return the last block for which `begins_early` is true; the first block if there is none.
 
-        The blocks that begin early come before all others.
+        These blocks come before all others.
         """
         found = self.blocks[0]
         for block in self.blocks[1:]:

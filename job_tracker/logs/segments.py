@@ -33,7 +33,7 @@ _Place = tuple[int, int]
 """A segment, named by its offset in the whole log, and an offset in the segment."""
 
 _BEFORE_ALL: _Place = (-1, 1)
-"""The place before the first segment. The sum of its numbers, the offset in the whole log, is 0."""
+"""The place before the first segment. Its two numbers add up to 0, which is its offset in the whole log."""
 
 _SEGMENT = re.compile(r"[0-9]{20}")
 _MOST_PLACINGS = 5  # tries to open a segment before the writer removes it; if all fail, a gap is reported

@@ -40,7 +40,7 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance. The logs are copied here before that.
+    """A spool for backends whose logs disappear with the instance. Before that, logs are copied to the spool.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out <store>. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.

@@ -129,7 +129,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The position of a process, as it was seen from outside.
+    """The position of a process in its program, as another process has found it (tracking/inspecting.py).
 
     The strings are printable, but a hostile job may forge them.
     """
@@ -264,7 +264,7 @@ class RankBoard:
         self._leads = False
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the job's attempt, with the job's current deadline. `machines` are those of its ranks."""
+        """Watch the job's attempt, with the job's current deadline. See Watched for `machines`."""
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:
@@ -334,7 +334,7 @@ class RankBoard:
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
-        """Note that the attempt reported progress, a metric or an artifact, `ago` seconds ago.
+        """Record that the attempt reported progress, a metric or an artifact, `ago` seconds ago.
 
         `has_all_steps` says whether all announced steps are done.
         """
@@ -344,7 +344,7 @@ class RankBoard:
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
-        """Note the report of a process, and return the answer. Lost or unknown processes are ignored."""
+        """Record the report of a process, and return the answer. Lost or unknown processes are ignored."""
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)

@@ -109,7 +109,7 @@ class Board:
         return self.usage
 
     def shift(self, seconds: float) -> None:
-        """Move all times on the board by `seconds`, the amount by which the clock was set."""
+        """Add `seconds`, the amount by which the clock was moved, to all times on the board."""
         self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
@@ -178,7 +178,7 @@ class Board:
                     self._add(replace(gang, expected=expected))
 
     def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
-        """Learn from a pass which jobs have begun to wait, and how long the started jobs have waited."""
+        """After a pass, learn which jobs have begun to wait, and how long the started jobs have waited."""
         self.experience.learn_waits(self, promises, now)
 
     def waits(self, job_id: int) -> bool:

@@ -116,10 +116,9 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot at the time `at` if the parts fit from exactly then for `length` seconds; otherwise
-        None.
+        """If the parts fit from the time `at` on for `length` seconds, return the slot at this time.
 
-        The machines `nodes` are preferred.
+        Otherwise, return None. The machines `nodes` are preferred.
         """
         if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
@@ -155,7 +154,7 @@ class FlavorCapacity:
         return rest.fits_at(self._need(parts), length, self._now)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
-        """Return whether enough for the parts is free in total, but not on single machines."""
+        """Return whether the parts fit into the total of the free resources, but not onto the machines."""
         if not self._has_nodes or not self._offers(parts):
             return False
         if not self._all.fits_at(self._need(parts), 0.0, now):
@@ -201,8 +200,8 @@ class FlavorCapacity:
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
         """Subtract the needs of the parts from the free resources, from now on for ever.
 
-        If less is free now, the rest is subtracted from resources that become free later. No machines are
-        chosen: only the free resources of all machines together change.
+        If less is free now than the parts need, the rest is subtracted from resources that become free later.
+        No machines are chosen: only the free resources of all machines together change.
         """
         self._all.take(self._need(parts), now, math.inf)
 

@@ -181,7 +181,7 @@ class MoreQuota:
 
 @dataclass(frozen=True, slots=True)
 class MoreCapacity:
-    """A flavor has more capacity, on further machines if machines are known."""
+    """A flavor has more capacity: on further machines, if its machines are known."""
 
     flavor: str
     more: Resources
@@ -195,7 +195,7 @@ class MoreCapacity:
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
-        """Return an addition to the flavor's capacity on which the parts fit `times` times."""
+        """Return an addition to the flavor's capacity with room for `times` copies of the parts."""
         needs = _times(total(tuple(parts)), times)
         more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
         if not flavor.nodes:

@@ -56,7 +56,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
 def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
     """Return the flavors on which a gang could start if no other gang ran.
 
-    The result includes the flavors for which this is not known yet.
+    Of the gang's flavors, those whose machines have not been read yet are included, too.
     """
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)

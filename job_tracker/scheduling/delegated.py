@@ -1,8 +1,8 @@
 """Chooses the waiting jobs to launch if the cluster's own queue decides when they start.
 
 The cluster's own queue knows the capacity, the quotas and the priorities. So this service only passes jobs to
-the cluster, in the order of its own queues. A few jobs of each queue wait in the cluster's own queue; all
-other waiting jobs have no pods yet.
+the cluster, in the order of the service's queues. A few jobs of each queue wait in the cluster's own queue;
+all other waiting jobs have no pods yet.
 """
 
 import math

@@ -137,7 +137,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the run time below which the next run time stays with the probability `share`.
+    """Return the time within which the next attempt ends with the probability `share`.
 
     `ordered` are the earlier run times, sorted. If there are too few of them, return the longest.
     """

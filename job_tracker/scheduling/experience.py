@@ -11,7 +11,10 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The largest number of ended jobs from which `read` learns run times: those that were submitted last."""
+"""The largest number of ended jobs from which `read` learns run times.
+
+These are the jobs that were submitted last.
+"""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3
@@ -22,7 +25,7 @@ class _Store(Protocol):
 
 
 class _Board(Protocol):
-    """The part of a board from which waits are learned."""
+    """The part of a Board (see board.py) from which waits are learned."""
 
     def waits(self, job_id: int) -> bool: ...
 

@@ -128,8 +128,9 @@ def explain(
 ) -> Explanation:
     """Return the known facts about why a job waits. Raises KeyError if it does not wait.
 
-    `priorities` has the numbers of the priorities that jobs may ask for, by class; None: any number. After
-    the time `until` of the monotonic clock, only the remedy with the largest change is still tried.
+    `priorities` has the number of each class of priorities that jobs may ask for. None: any number is
+    allowed. After the time `until` of the monotonic clock, only the remedy with the largest change is still
+    tried.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)

@@ -58,7 +58,7 @@ def where_of(instance: InstanceOptions) -> Where:
 def units(resource: str, quantity: str) -> int:
     """Return a quantity in the units of the planner: thousandths of `cpu`, bytes, or whole devices.
 
-    A part of a unit counts as a whole unit. Raises ValueError if the text is not a quantity.
+    Fractions of a unit are rounded up. Raises ValueError if the text is not a quantity.
     """
     number = amount(quantity)
     return ceil(number * _THOUSANDTHS if resource == CPU else number)

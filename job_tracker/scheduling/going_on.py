@@ -46,8 +46,8 @@ class Kept:
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
         """Reserve capacity for jobs that are being stopped and then continue in another size.
 
-        The capacity of the new size is reserved from the planned end of the present attempt on. If the job
-        grows, its additional capacity is also reserved from now until then.
+        From the planned end of the present attempt, the capacity of the new size is reserved. If the job
+        grows, its additional capacity is also reserved from now until this end.
         """
         for job_id, stake in stakes_of(self._snapshot).leaving.items():
             run = self._soon_gone.get(job_id) if stake.goes_on else None
@@ -77,7 +77,7 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that become free when a gang is stopped, and 1: one gang ends.
+        """Return the resources that become free when a gang is stopped, and the number of gangs that end: 1.
 
         If the gang continues in another size, only resources beyond this size become free, and the number is
         0, because no gang ends.
@@ -179,7 +179,7 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return the time at which a gang that is being stopped is expected to be gone. `stake` is its stake.
+    """Return the time at which the gang with this stake, which is being stopped, is expected to be gone.
 
     If the stop takes longer than planned, its planned duration is doubled until the end is later than now.
     """

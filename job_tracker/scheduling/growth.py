@@ -81,7 +81,7 @@ class Growth:
     ) -> bool:
         """Return whether the quotas leave enough for `others` if the gang has this many trainers.
 
-        `others` has the queue and the needs of each other use.
+        `others` has the queue and the needs of each further use.
         """
         uses = [(gang.queue, total(with_trainers(gang.parts, trainers))), *others]
         counted: list[tuple[str, Resources]] = []

@@ -29,9 +29,9 @@ def planned_end(run: Running, now: float) -> float:
 def remaining(run: Running, now: float) -> float:
     """Return the seconds for which a gang is expected to continue.
 
-    The gang is expected to end at the median of its run time. If it has run longer, the high estimate counts
-    instead. If it has run longer than this, too, or if the run time is unknown, it is expected to run as long
-    again as it has run so far.
+    The gang is expected to end at the median of its run time. If it has run longer than the median, the high
+    estimate counts instead. If it has also run longer than the high estimate, or if its run time is unknown,
+    it is expected to run as long again as it has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

@@ -30,8 +30,10 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_QUEUED: Final = 20_000
-"""The largest number of waiting jobs that are copied: those with the smallest ids. The others have no
-estimate."""
+"""The largest number of waiting jobs that are copied.
+
+These are the jobs with the smallest ids. All other waiting jobs have no estimate.
+"""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
@@ -63,7 +65,7 @@ class Label:
     """Why the job was stopped and waits again, as a text for members of its project. Empty: it was not
     stopped."""
     gate_note: str = ""
-    """The message of the cluster's own queue about the group, if it waits there."""
+    """The message of the cluster's own queue about the group, if the group waits in that queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ class Mirror:
     async def outlook_of(self, job_id: int) -> Outlook | None:
         """Return why a job waits, and when it may start; None if this is unknown.
 
-        If the answers are older than a few seconds, they are computed again in the background, and this call
-        still returns the old answer. If they are older than a minute, this call first waits for the new
-        answers, but only briefly.
+        The answers for all jobs are computed together. If they are older than a few seconds, they are
+        computed again in the background, and this call still returns the old answer. If they are older than
+        a minute, this call first waits for the new answers, but only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:

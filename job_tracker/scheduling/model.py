@@ -53,7 +53,7 @@ class Flavor:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all machines of the flavor have."""
     is_followed: bool = False
-    """Whether the capacity follows the machines: it is their capacity as the engine reports it.
+    """Whether the capacity follows the machines, as the engine reports them.
 
     Such a capacity may change at any time, even to nothing.
     """
@@ -97,7 +97,7 @@ class PreemptionRules:
     resize_period: float = 600.0
     """The seconds that an attempt of an elastic job runs before the job may change its size. 0: never.
 
-    Preemptions, which may also make the job smaller, do not have to wait so long.
+    A preemption, which may also make the job smaller, does not wait for this time to pass.
     """
 
 
@@ -107,7 +107,7 @@ class Queue:
 
     name: str
     parent: str = ""
-    """The name of the queue above this one. Empty: this queue is below the root."""
+    """The name of the queue above this one. Empty: this queue is directly below the root."""
     weight: float = 1.0
     limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
     """The limits by flavor and resource.
@@ -122,7 +122,7 @@ class Queue:
     """The highest priority that jobs of the queue, and of the queues below it, may have. None: no limit."""
     preemption: PreemptionRules = PreemptionRules()  # it is immutable, so all queues may share it
     project: str = ""
-    """The only project that may use the queue. Empty: several projects may use it, or all."""
+    """The only project that may use the queue. Empty: several or all projects may use it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +185,7 @@ class Gang:
     parts: tuple[Part, ...]
     """The parts: the trainers first, then the instances of other roles."""
     least: int = 0
-    """The smallest number of trainers with which an elastic gang starts. 0: all of them."""
+    """The smallest number of trainers with which the gang starts. 0: it starts only with all trainers."""
     flavors: tuple[str, ...] = ()
     """The flavors on which the gang may run, the preferred flavor first. Empty: all."""
     expected: Expected | None = None
@@ -255,8 +255,8 @@ class Promise:
     """The number of jobs that have overtaken this job.
 
     Another job overtakes this job if the other job starts, or is promised a start, while no start can be
-    promised to this job. Once the promised start of this job was put off, other jobs of the same queue that
-    start before this job count, too.
+    promised to this job. After the promised start of this job has been put off, other jobs of the same queue
+    that start before this job count, too.
     """
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
@@ -302,7 +302,7 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """The past usage of each queue, up to the time of its Usage.
+    """The past usage of each queue, up to the time `Usage.at`.
 
     Since that time, the queue has used the resources that its running gangs hold.
     """
@@ -407,7 +407,7 @@ class Reserve:
     job_id: int
     promise: Promise
     reasons: tuple[Reason, ...]
-    """The reasons, the decisive one first. The others may hold the job back once that one is gone."""
+    """The reasons, the decisive one first. When it is gone, the others may still hold the job back."""
     moved_because: str = ""
     """A sentence that says why the promised start is later than before. Empty: it is not later."""
 

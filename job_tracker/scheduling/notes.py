@@ -1,6 +1,6 @@
 """The notes of scheduling, which the leader writes to the store.
 
-A later leader continues with these notes, and every replica answers from them.
+A later leader continues with these notes, and every replica uses them to answer questions.
 """
 
 import asyncio

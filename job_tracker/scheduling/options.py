@@ -17,8 +17,8 @@ class PlannerOptions:
     overtake_limit: int = 8
     """The number of jobs that may overtake the first waiting job while no start can be promised to it.
 
-    A job overtakes another job if it starts, or is promised a start, before the other job. Once the promised
-    start of a job was put off, at most this number of jobs of its own queue may overtake it.
+    A job overtakes another job if it starts, or is promised a start, before the other job. After the promised
+    start of a job has been put off, at most this number of jobs of its own queue may overtake it.
     """
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""

@@ -24,9 +24,9 @@ class Order:
     before the others. In each of these two groups, the node that has used least for its weight (see Shares)
     goes first.
 
-    In a queue, gangs with a promise go first, in the order of their promises. However, a gang that has no
-    reservation yet goes before all gangs of lower priorities, even if they have promises. This does not
-    apply to a gang that waits behind a gang to which no start can be promised.
+    In a queue, gangs with a promised start go first, in the order of these starts. However, a gang that has
+    no reservation yet goes before all gangs of lower priorities, even before those with a promised start.
+    This does not apply to a gang that waits behind a gang to which no start can be promised.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:

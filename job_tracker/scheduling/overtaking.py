@@ -43,8 +43,8 @@ class Overtaking:
         """Return the blockers that a job would overtake on a flavor, in the queues and parents `nodes`.
 
         If the job has a promised start on the flavor, it has already been counted as overtaking the blockers
-        that never had a promise, so these are left out. Blockers that have lost their promise still count:
-        otherwise, jobs of other queues could overtake them again and again.
+        that never had a promised start, so these are left out. Blockers that have lost their promised start
+        still count: otherwise, jobs of other queues could overtake them again and again.
         """
         if not self._blockers:
             return []

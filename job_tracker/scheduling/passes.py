@@ -92,7 +92,7 @@ class Pass:
         self._gone_first: dict[str, float] = {}
         """The latest promised start among the gangs that were considered so far, by queue.
 
-        Infinite: one of these gangs had no promise.
+        Infinite: at least one of these gangs had no promised start.
         """
 
     def run(self) -> Plan:

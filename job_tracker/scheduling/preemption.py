@@ -206,7 +206,8 @@ def _victims(
     """Return the jobs to stop for a gang, and count the gang as started in `standing`.
 
     Empty: the gang fits without a stop. None: even all stoppable jobs are not enough, or the jobs to stop
-    lose more than `most_lost`. The limit does not apply if one of them is stopped because its queue borrows.
+    lose more than `most_lost`. This limit does not apply if at least one of these jobs is stopped because its
+    queue borrows.
     """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)

@@ -19,8 +19,9 @@ job had made at that time.
 class PreemptionView:
     """The stakes of running jobs (see Stake), and the claims of waiting jobs.
 
-    A later leader computes the same values: each preempted job names the job for which it was stopped. Claims
-    are also noted in the store, since a preempted job may end or be deleted before the waiting job starts.
+    A later leader computes the same values from the stored jobs: each preempted job names the job for which
+    it was stopped. Claims are also noted in the store, since a preempted job may end or be deleted before the
+    waiting job starts.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,8 @@ class PreemptionView:
     def note(self, claims: Mapping[int, Claim]) -> None:
         """Add the claims that the store has, by stopped job.
 
-        A claim is skipped if the stopped job still waits or runs, since that job itself names the claim.
+        A claim is skipped if the stopped job still waits or runs, since the stopped job itself names the
+        waiting job.
         """
         for job_id, claim in claims.items():
             if job_id not in self.stakes and job_id not in self._given_way:
@@ -166,8 +168,8 @@ class PreemptionView:
 def _stopped_for(job: Job) -> Preemption | None:
     """Return the preemption of a job that is being stopped or waits again; None if it was not preempted.
 
-    The preemption counts even if another ending has replaced it. The job then does not continue in another
-    size, so a preemption without a waiting job is not returned.
+    The preemption counts even if another ending has replaced it. But then the job does not continue in
+    another size: if it was stopped only for this, return None.
     """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
@@ -181,7 +183,7 @@ def claims_of(
     waiting: Waiting,
     left: Collection[Claim] = (),
 ) -> list[int]:
-    """Return the waiting jobs that start before all others, in this order.
+    """Return the waiting jobs that start before all others.
 
     First come the jobs for which others were stopped, then the other jobs that continue with another number
     of instances. `given_way` has the preemptions of stopped jobs, until they run again. `attempts` has the

@@ -42,7 +42,7 @@ class SeenJob:
     name: str = ""
     """The job's name. Empty: the caller has no right to see the job."""
     submitted_by: str = ""
-    """The name of the caller that submitted the job. Empty: the caller may not see the job."""
+    """The name of the caller that submitted the job. Empty: as in `name`."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """The time at which the scheduler admitted the job. None: the job waits."""
@@ -105,6 +105,7 @@ def snapshot_of(
     `queued` is the number of all waiting jobs, which may be more than were copied. With `with_machines`,
     machines keep their names if the caller has a role in all projects. `lanes` is the largest number of
     running jobs (those that started first) and of waiting jobs (those with the earliest reserved starts).
+    None: at most MOST_JOBS jobs are returned.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)

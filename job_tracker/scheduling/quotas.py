@@ -84,7 +84,10 @@ class QuotaRules:
         return None if queue is None else queue.limits.get(kind[0], {}).get(kind[1])
 
     def _measure(self, children: dict[str, list[str]], name: str, kind: Kind) -> int:
-        """Measure a node and the nodes below it. Return the amount of the kind that they do not lend."""
+        """Compute the guarantees, quotas and kept parts of a node and the nodes below it.
+
+        Return the amount of the kind that these nodes do not lend.
+        """
         below = children.get(name, ())
         kept = sum(self._measure(children, child, kind) for child in below)
         flavor, resource = kind

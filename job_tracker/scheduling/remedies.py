@@ -91,10 +91,10 @@ def remedy(
 ) -> Remedy:
     """Return the first remedy that lets the job start at once. If there is none, advise to wait.
 
-    `plan` is the plan for the same snapshot. `priorities` has the numbers of the priorities that a job may
-    ask for, by class. None: any number. With one flavor, at most about 36 plans are made; each further
-    flavor adds at most 7. After the time `until` of the monotonic clock, only the last remedy is tried, which
-    is the largest change.
+    `plan` is the plan for the same snapshot. `priorities` has the number of each class of priorities that a
+    job may ask for. None: any number is allowed. With one flavor, at most about 36 plans are made; each
+    further flavor adds at most 7. After the time `until` of the monotonic clock, only the last remedy is
+    tried, which is the largest change.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)

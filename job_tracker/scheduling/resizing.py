@@ -40,7 +40,7 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
     """Return the elastic gangs to stop, which then continue in another size. Also return the time at which
-    the next of the other gangs becomes old enough to be stopped.
+    the next elastic gang becomes old enough to be stopped.
 
     The time is infinite if there is no such gang. No gang is chosen while others are being preempted or
     resized, or while a job with a claim (see Snapshot.claims) waits: the freed capacity has to be used first.

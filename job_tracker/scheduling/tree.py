@@ -252,7 +252,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
 
 
 def _guaranteed(recipes: Mapping[str, QueueRecipe], flavor: str) -> dict[str, None]:
-    """Return the resources of a flavor that are guaranteed to queues, each with None: no bound."""
+    """Return the resources of a flavor that are guaranteed to queues. Each value is None: no bound."""
     quotas = (recipe.quotas.get(flavor) for recipe in recipes.values())
     return {resource: None for quota in quotas if quota for resource in quota.nominal}
 
@@ -277,7 +277,7 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
                 f"{' → '.join(path)}"
             )
         if parent in path[:-1]:
-            return  # The cycle does not contain this queue. The check of a queue in the cycle reports it.
+            return  # This queue is not in the cycle. The check of a queue in the cycle reports the cycle.
         parent = recipes[parent].parent
 
 

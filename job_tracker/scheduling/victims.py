@@ -69,7 +69,7 @@ class Search:
         together are not enough.
 
         The standing stays unchanged. Elastic gangs are made smaller before any gang is stopped completely.
-        Without `whole`, no gang is stopped completely, so all victims are elastic.
+        Without `whole`, no gang is stopped completely, so only elastic victims are chosen.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():

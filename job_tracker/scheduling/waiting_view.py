@@ -31,7 +31,7 @@ class Source(StrEnum):
     """The source of the expected run time of a job. The codes are stable: they are in the API."""
 
     GIVEN = "given"
-    """The job's caller has stated the time."""
+    """The caller that submitted the job has stated the time."""
     LEARNED = "learned"
     """The time was learned from earlier attempts of the same algorithm, if possible from similar jobs."""
     DEADLINE = "deadline"
@@ -68,8 +68,8 @@ class Explanation:
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
-    """The expected start. None: the job does not wait, cannot start with the present capacity, queues and
-    room for launches, or starts when the cluster's own queue decides."""
+    """The expected start. None: the job does not wait, or it cannot start with the present capacity, queues
+    and room for launches, or the cluster's own queue decides when it starts."""
     expected: Expected | None = None
     """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN

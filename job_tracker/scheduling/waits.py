@@ -10,8 +10,8 @@ many jobs are submitted later, since long waits matter most.
 
 The expected median is the mean of two values: the estimate from the factors, and the median of the last
 waits. The quantile of the factors that is used as P90 is corrected by its own success: it rises a little with
-each job that waits longer than its P90, and falls a little with each other job that waits longer than LEAST
-(adaptive conformal inference; Gibbs and Candès, 2021).
+each job that waits longer than the job's P90, and falls a little with each other job that waits longer than
+LEAST (adaptive conformal inference; Gibbs and Candès, 2021).
 """
 
 import json

@@ -22,8 +22,8 @@ class LeaseStore(Protocol):
         """Win the lease if it is free; with a `term`, renew the lease of this term instead.
 
         Returns the new term, or `term` itself after a renewal. Returns None if another replica holds the
-        lease, or if `term` was resigned or a later term has been won. A term whose lease has expired may
-        still write and be renewed until another replica wins the lease. `holder` is the replica's name, which
+        lease, or if `term` was resigned or a later term has been won. A term whose lease has expired stays
+        valid, and may be renewed, until another replica wins the lease. `holder` is the replica's name, which
         is only shown to people.
         """
         ...

@@ -11,7 +11,8 @@ from job_tracker.domain.report_key import ReportKey
 class ReportKeyStore(Protocol):
     """Stores keys. Every store has a current key; earlier keys are kept while a live attempt may use them.
 
-    Each change of keys changes `access_version`, too. An `event` is stored in the transaction of its change.
+    Each change of keys changes `access_version`, too. An `event` is stored in the transaction of the change
+    that it records.
     """
 
     async def access_version(self) -> int:
@@ -27,20 +28,20 @@ class ReportKeyStore(Protocol):
     ) -> ReportKey | None:
         """Make a new key, which is the current key from now on, and return it.
 
-        The previous key is kept for the attempts that are live now. Return None, and make no key, if
-        MOST_KEYS keys are in use. Replaced keys that no live attempt may use are deleted in any case. The
-        new key is the target of the event.
+        The previous key is kept for the attempts that are live now. First, replaced keys that no live attempt
+        may use are deleted. If MOST_KEYS keys are left, return None, and make no key. The new key is the
+        target of the event.
         """
         ...
 
     async def remove_report_key(
         self, key_id: int, at: datetime, *, event: AuditEvent | None = None
     ) -> ReportKey | None:
-        """Mark a replaced key as removed, and return it. Reports with its tokens are refused from then on.
+        """Mark a replaced key as removed, and return it. From then on, reports with its tokens are refused.
 
-        The key is deleted once no live attempt may use it: the processes of such an attempt need the key to
-        recognise each other. Until then, the call may be repeated. Return None if this is the current key, or
-        if there is no such key.
+        The key is kept while a live attempt may use it, since the processes of the attempt need the key to
+        recognise each other. Until the key is deleted, the call may be repeated. Return None if this is the
+        current key, or if there is no such key.
         """
         ...
 

@@ -18,7 +18,7 @@ def dumped(spec: JobSpec) -> str:
 
 
 def loaded(text: bytes | str) -> JobSpec:
-    """Return the spec that this version, or an earlier version, has stored as JSON."""
+    """Return the spec in a JSON text that this version of the service, or an earlier one, has stored."""
     text = text.encode() if isinstance(text, str) else text
     if text.startswith(_BEGINNING):
         return _SPEC.validate_json(text)

@@ -118,7 +118,8 @@ class Admitting:
     async def run(self) -> timedelta | None:
         """Make one or more passes: plan, admit or refuse queued jobs, and stop attempts for waiting jobs.
 
-        Return the time after which other jobs may be able to start even if nothing changes; None: never.
+        Return the time after which other jobs may be able to start even if nothing changes; None: only
+        after a change.
         """
         while True:
             if not self._is_restored:
@@ -212,8 +213,8 @@ class Admitting:
         self._wake()
 
     async def keep_claim(self, before: Job, after: Job) -> None:
-        """If this step ends an attempt that was stopped for a waiting job, store the waiting job's claim on
-        the freed capacity.
+        """If this step ends an attempt that was stopped for a waiting job, record in the store that the freed
+        capacity is for the waiting job.
 
         `before` and `after` are versions of the stopped job. Call this before the end of its attempt is
         written.
@@ -315,7 +316,7 @@ class Admitting:
             self._board.read(job, self._now())
 
     async def _apply(self, plan: Plan) -> bool:
-        """Write the admissions and refusals of a plan. Return whether any was stale and therefore dropped."""
+        """Write the admissions and refusals of a plan. Return whether one was stale and therefore dropped."""
         now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
@@ -405,6 +406,6 @@ def _is_stale(error: BaseException) -> bool:
 def _earliest_after(began: float, ended: float) -> float:
     """Return the earliest time of the next pass, after a pass that began and ended at these times.
 
-    The pause between passes keeps them from taking all the time of a busy service.
+    The pause between passes leaves time for the other work of a busy service.
     """
     return ended + min(_LONGEST_PAUSE, (ended - began) / _SHARE_OF_TIME)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from job_tracker.reports.collectives import DEFAULT_GROUP, Collective
 
 _SAME_SIZES = ("all_reduce", "allreduce")
-"""The operations in which all processes send tensors of the same sizes. In others, the sizes may differ."""
+"""The operations whose tensors have the same sizes in all processes. Other tensors may differ in size."""
 
 
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
@@ -38,8 +38,8 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
     """Return the processes that are behind; if none is, those in another operation than the majority.
 
-    For each of these processes, the result has the operation in which the others wait. It is empty if no
-    process is behind and there is no majority.
+    For each of these processes, the result has the operation in which the others wait. The result is empty if
+    no process is behind, and all are in the same operation or no operation has a majority.
     """
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}

@@ -133,7 +133,7 @@ def next_step(
 
 
 def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
-    """Return the observation in which the ranks that the job's group may lose do not count as failed.
+    """Return the observation without the failures of ranks that the job's group may lose.
 
     Once the training of an elastic group is complete, all but `min_instances` of its instances may fail. For
     `is_over`, see Observation.without_lost.
@@ -147,9 +147,10 @@ def without_lost(job: Job, seen: Observation, *, is_over: bool) -> Observation:
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of a preempted or evicted job if its attempt has ended by itself, or None.
 
-    The success of the master counts. So does its exit with code 0 after a stop, if all steps are done. The
-    failure of a rank counts only if it came before the notice, or at an unknown time. A later failure may be
-    a consequence of the notice: the rank may have lost its peers, or its save may have failed.
+    These ends count: the success of the master; an exit of the master with code 0 after a stop, if all steps
+    are done; and the failure of a rank before the notice or at an unknown time. After a later failure, return
+    None: the failure may be a consequence of the notice, since the rank may have lost its peers, or its save
+    may have failed. If the group ends with its master, failures do not matter once the master has succeeded.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None

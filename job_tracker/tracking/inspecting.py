@@ -30,7 +30,7 @@ Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[
 
 
 def inspect_by(access: RankAccess) -> Inspect:
-    """Return a function that inspects several ranks at once. The inspector runs where each rank runs."""
+    """Return a function that inspects several ranks at once. Each inspector runs where its rank runs."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
         turns = asyncio.Semaphore(_AT_ONCE)

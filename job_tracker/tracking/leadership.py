@@ -162,7 +162,7 @@ class Leadership:
                     tenure.extend(asked_at + self._seconds)
 
     async def _resign(self, tenure: Tenure) -> None:
-        """Give up the lease, unless it has expired, so that another replica can lead at once."""
+        """If the lease has not expired, give it up, so that another replica can lead at once."""
         left = tenure.seconds_left
         if left <= 0:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)

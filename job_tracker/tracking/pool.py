@@ -65,8 +65,9 @@ class FollowedPool:
     def tree(self) -> Tree:
         """The queues, and their flavors with the largest possible capacity.
 
-        This is the capacity for this service's jobs once all other work on the machines has ended, except for
-        work that never ends. A job that does not fit on these flavors can never start.
+        This is the capacity for this service's jobs once all other work on the machines has ended. Work that
+        never ends, such as daemons, keeps its resources. A job that does not fit on these flavors can never
+        start.
         """
         return self._current().best
 

@@ -21,7 +21,7 @@ from job_tracker.store.scheduling import SchedulingStore
 log = logging.getLogger(__name__)
 
 REPLICA: Final = "replica"
-"""The kind of these notes. Their keys are the names of the replicas."""
+"""The kind of the notes that replicas write. The keys of these notes are the names of the replicas."""
 PERIOD_SECONDS: Final = 30.0
 _MISSING_SECONDS: Final = 3 * PERIOD_SECONDS
 _FORGOTTEN_SECONDS: Final = 86_400.0

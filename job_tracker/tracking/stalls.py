@@ -19,13 +19,13 @@ PATIENCE_SECONDS = 540.0
 """An attempt without a deadline may stand still for at least this time, if it is not proven to be stuck.
 
 By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The
-value is a minute less. So the process for which they wait is named before a waiting process fails and seems
-to be the cause.
+value is a minute less, so that the service can first name the process for which the others wait. Otherwise,
+a waiting process would fail, and would seem to be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """The time that an attempt may always spend without progress in a declared phase or before its first steps.
 
-Without a deadline, this also holds after its last step.
+Without a deadline, the attempt may also spend this time after its last step.
 """
 BUSY_SECONDS = 86_400.0
 """The longest time without a step while the main thread of a process moves through the program."""
@@ -153,7 +153,7 @@ def silent(watched: Watched, now: float, pause: float) -> set[int]:
 
 
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
-    """Return the processes for which the others probably wait; none if they are unknown.
+    """Return the processes for which the others probably wait; an empty list if this is unknown.
 
     These criteria are tried in order. The first one that distinguishes processes decides:
 

@@ -1,7 +1,7 @@
 """Admits, launches and observes jobs, and records how they end.
 
 Only the tracker moves jobs that are launching or running. It compares a stored job with its observed group,
-and takes one step at a time (decisions.py). Events only say which job needs work. A periodic check of all
+and takes one step at a time (decisions.py). Events say only which job needs work. A periodic check of all
 jobs makes up for missed events. If a crash has interrupted a step, the step is taken again.
 """
 
@@ -288,7 +288,7 @@ class Tracker:
         if may_be_late:
             await self._queue_back_offs()
         # Until the first look is complete, `_settle` skips all jobs. A job that becomes live or due during
-        # the look would be missed, so the live jobs are read after the look.
+        # the look would be missed, so the live jobs and the deadlines are read after the look.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *found}:
             self._queue.add(job_id)

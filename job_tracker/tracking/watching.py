@@ -37,7 +37,7 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes of an attempt, on average: a large group's progress is stored less often
+_SHOWN_A_SECOND = 20  # processes of one attempt: the larger a group, the less often its progress is stored
 
 
 class ProgressWatch:
@@ -216,7 +216,7 @@ class ProgressWatch:
         self._again.set()
 
     def _has_answers(self, watched: Watched, now: float) -> bool:
-        """Return whether all processes have sent their stacks, or have had enough time for it.
+        """Return whether all processes have sent their stacks, or have had enough time to send them.
 
         A process that had stopped reporting before it was asked will not answer, so only the other processes
         count.

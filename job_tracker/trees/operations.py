@@ -58,7 +58,7 @@ class UploadTooLong(LimitExceeded):
 
 
 class Programs:
-    """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
+    """Receives the trees that callers upload for the jobs of their default projects.
 
     Each method with a `caller` raises Forbidden if the caller's role does not allow the call or the service
     runs no uploaded programs, and UnknownProject if the caller's default project does not exist. These
@@ -225,7 +225,7 @@ class _Uploads:
 
     @asynccontextmanager
     async def turn(self, caller: Caller) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it within the context. Raises UploadTooLong."""
+        """Wait for a turn, and hold it within the context. Raises UploadTooLong if the turn ends earlier."""
         who, loop = caller.key, asyncio.get_running_loop()
         if not self._is_looking:
             self._is_looking = True

@@ -136,7 +136,7 @@ class ProjectTrees:
                 return TreeStatus(tree, is_known=True, missing=missing)
 
     def require(self, tree: str) -> None:
-        """Note that a job uses the tree now. Raises UnknownReference if the tree is not complete."""
+        """Record that a job uses the tree now. Raises UnknownReference if the tree is not complete."""
         status = self.find(tree)
         if status.is_complete:
             return
@@ -373,7 +373,7 @@ def explained_faults(path: Path) -> Iterator[None]:
 
 
 def _size(folder: int, name: str) -> int | None:
-    """Return the size of a regular file in an open folder; None if there is none."""
+    """Return the size of a regular file in an open folder; None if there is no such file."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

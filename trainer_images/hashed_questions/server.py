@@ -31,14 +31,14 @@ class Server:
         self._max_delay = max_delay
         self._applied = applied
         self._until = 0
-        """Steps from this one on are not served yet."""
+        """The first step that is not served yet."""
         self._anchored = -1
         """The number of applied steps at the last call of `whole`; -1 before the first call."""
         self._pushes: dict[int, dict[int, Push]] = {}
         """The pushes of each step, by the worker's number. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
-        """The weights that each worker got for a step. They are kept until the worker's push for that step
-        comes, and only if the update rule needs them."""
+        """The weights that each worker got for a step, if the update rule needs them. They are kept until the
+        worker's push for that step comes."""
         self._changed = threading.Condition()
         self._failed: BaseException | None = None
         self._workers = range(1, dist.get_world_size(group))

@@ -15,12 +15,12 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SparseBatch:
-    """A batch of questions, whose terms are given as places in `keys`."""
+    """A batch of questions, whose terms are given as indices into `keys`."""
 
     keys: NDArray[np.int64]
     """The terms of all questions: sorted, each once."""
     places: NDArray[np.int64]
-    """The place in `keys` of each term of each question."""
+    """The index into `keys` of each term of each question."""
     owners: NDArray[np.int64]
     """The number of the question to which each of `places` belongs."""
     labels: NDArray[np.int32]

@@ -49,7 +49,7 @@ class Parameters:
     width: int
     """The number of channels of the first stage."""
     embedding: int
-    """The length of the vectors, one for each image, that the loss compares."""
+    """The length of the vector of an image. The loss compares these vectors."""
     temperature: float
     queue: int
     """The number of keys (vectors of earlier images) that serve as negatives.
@@ -57,9 +57,9 @@ class Parameters:
     0: the other images of the step serve as negatives.
     """
     key_momentum: float
-    """The weight of the key encoder in its mean with the encoder that learns. Used only with a queue.
+    """The weight of the key encoder, which computes the keys, in a mean with the encoder that learns.
 
-    After each step, this mean replaces the key encoder.
+    After each step, this mean replaces the key encoder. Used only with a queue.
     """
     padding: int
     """The largest number of pixels by which an image is shifted."""

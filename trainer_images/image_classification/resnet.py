@@ -30,9 +30,9 @@ class Block(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return N x `made` x H/stride x W/stride features."""
         features = relu(self.bn1(self.conv1(images)))
-        # This replaces the stride of a convolution of 1 x 1. With a stride and fewer than 8 input channels,
-        # the gradients of such a convolution can crash the process on CPUs with AVX2 but not AVX-512
-        # (oneDNN's jit_1x1:avx2, PyTorch 2.13).
+        # This slice replaces the stride of a convolution of 1 x 1. With a stride and fewer than 8 input
+        # channels, the gradients of such a convolution can crash the process on CPUs that have AVX2 but not
+        # AVX-512 (oneDNN's jit_1x1:avx2, PyTorch 2.13).
         some = images[..., :: self._stride, :: self._stride]
         return relu(self.bn2(self.conv2(features)) + self.shortcut(some))
 

@@ -58,7 +58,7 @@ def train() -> None:
         print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
         with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
             np.savez(folder / "model.npz", weights=weights)
-    jax.distributed.shutdown()  # waits for the others, so that no process takes this end for a failure
+    jax.distributed.shutdown()  # waits for the others; to them, an earlier end would look like a failure
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
 def _storages_of(model: nn.Module) -> set[int]:
     """Return the ids of the storages of the parameters.
 
-    They are valid only now: fully_shard replaces these storages during passes.
+    The ids are valid only now: fully_shard replaces these storages during passes.
     """
     return {local(parameter).untyped_storage()._cdata for parameter in model.parameters()}
 

@@ -18,8 +18,9 @@ class StepSize(NamedTuple):
 def at_step(step: int, layout: Layout) -> StepSize:
     """Return the batch size and the learning rate of step number `step`, counted from 1.
 
-    The learning rate warms up to LR, scaled to BATCH_SIZE as LR_SCALING says. At each of the steps GROW_AT,
-    the batch grows. Usually, training lets the rate decay instead; see `grown`.
+    During the warm-up, the learning rate approaches its full value: LR, scaled to BATCH_SIZE by the rule
+    LR_SCALING. At each of the steps GROW_AT, the batch grows. Most training lets the learning rate decay at
+    such steps instead; see `grown`.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr

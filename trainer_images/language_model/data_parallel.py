@@ -17,7 +17,7 @@ from language_model.mesh import DATA, Mesh
 
 
 def replicate(model: nn.Module, layout: Layout, group: Group) -> nn.Module:
-    """Wrap `model` so that the backward pass averages its gradients, in buckets of BUCKET_MB."""
+    """Wrap `model` so that the backward pass averages its gradients, in buckets of BUCKET_MB MiB."""
     averaging = Averaging(
         layout.bucket_mb,
         layout.gradient_compression,

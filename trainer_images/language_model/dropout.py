@@ -7,7 +7,7 @@ Generators", OOPSLA 2014.
 
 So each rank computes just its part of the masks that a single process would use. Tensor ranks that hold the
 same activations get the same mask. Tensor ranks with different heads or parts of the sequence, and different
-data ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
+data ranks, get independent masks. V. Korthikanti et al., 2022, use two generators per rank for this purpose.
 
 The state of the random numbers is the step and the first example of the micro-batch. A recomputation needs
 the state of its forward pass, because a pipeline may have started other micro-batches meanwhile.
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 BITS = 24
-"""The number of random bits for each element. Read as a fraction, they are compared with the rate: elements
-with a smaller fraction are dropped."""
+"""The number of random bits for each element. The bits are read as a fraction. An element is dropped if its
+fraction is smaller than the rate."""
 _PIECE = 2**16
 """The number of elements whose random bits are computed together. Meanwhile, each needs 24 bytes."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
@@ -114,7 +114,7 @@ class Dropout(nn.Module):
 def random_bits(key: int, elements: range, device: torch.device) -> Tensor:
     """Return BITS random bits for each element.
 
-    SplitMix64 computes them from the key and the element's number.
+    SplitMix64 computes the bits from the key and the element's number.
     """
     bits = torch.arange(elements.start, elements.stop, device=device)
     bits.mul_(_INCREMENT).add_(key)

@@ -10,8 +10,8 @@ from language_model.local_part import local
 class FlatParameters:
     """The parameters of a rank's part of a model, in one vector.
 
-    They are in reverse order, because a backward pass computes the gradients of the last ones first. If a
-    parameter is divided among tensor ranks, the vector has only the local share.
+    The parameters are in reverse order, because a backward pass computes the gradients of the last parameters
+    first. If a parameter is divided among tensor ranks, the vector has only the local share.
     """
 
     @torch.no_grad()

@@ -90,7 +90,7 @@ class Gossip:
     def exchange(self) -> None:
         """If this rank is active, average its weights with those of one peer.
 
-        Raises GroupError if a peer is lost, in active and in passive ranks.
+        Active and passive ranks raise GroupError if a peer is lost.
         """
         for answering in self._answering:
             if answering.done():
@@ -119,7 +119,7 @@ class Gossip:
             if kind.item() == _LEAVES:
                 return
             self._receive(peer, theirs)
-            with self._lock:  # no other average of this rank may come in between
+            with self._lock:  # `_weights` must not change between the two lines
                 own = self._weights
                 self._weights = (own + theirs) / 2
             self._send(peer, own)

@@ -56,7 +56,7 @@ class Bucket(ABC):
         self._work = self._reduce(self._allocated())
 
     def wait(self) -> None:
-        """Wait for the sum. This may free the bucket, if this rank does not need the sum."""
+        """Wait for the sum. If this rank does not need the sum, this may free the bucket."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -75,9 +75,9 @@ class Bucket(ABC):
 
 
 class ScatteredBucket(Bucket):
-    """A bucket of ZeRO-1: each rank gets the sum of an equal part of it.
+    """A bucket of ZeRO-1: each rank gets the sum of an equal part of the bucket.
 
-    Its memory is kept for the whole step.
+    The memory of the bucket is kept for the whole step.
     """
 
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
@@ -94,7 +94,7 @@ class ScatteredBucket(Bucket):
 
 
 class OwnedBucket(Bucket):
-    """A bucket of ZeRO-2, whose sum only its owner gets. The other ranks free it."""
+    """A bucket of ZeRO-2: only its owner gets the sum. In `wait`, the other ranks free the bucket."""
 
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device, owner: int) -> None:
         super().__init__(place, group, device)

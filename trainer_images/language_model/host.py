@@ -1,8 +1,8 @@
-"""The memory of the host as seen from a device, and the copies between the two.
+"""The memory of the host as seen from a device, and the copies between host and device.
 
 If the device is the CPU, it has no memory apart from the host's, so the device's memory is simulated: copies
 are real, and each tensor counts as held by the device or by the host. While a MemoryMeter measures, the
-result of an operation on tensors of the host counts as held by the host, as on a real device.
+result of an operation on tensors of the host counts as held by the host, as with a real device.
 """
 
 import weakref
@@ -23,7 +23,7 @@ class Host:
         self._is_simulated = device.type == "cpu"
         self._held: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
         self.receives: bool | None = None
-        """The direction of a running copy: whether it goes to the host. None: no copy is running."""
+        """The direction of a running copy: true to the host, false to the device; None without a copy."""
         self.bytes_in = 0
         """Bytes copied to the host."""
         self.bytes_out = 0

@@ -1,9 +1,9 @@
 """OFFLOAD=layers: the device holds only one layer and its activations for one micro-batch.
 
 B. Pudipeddi et al., "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
-2020 (L2L): all micro-batches pass through one layer before the next layer is copied to the device. Inputs of
-layers wait on the host, and a backward pass recomputes the layer from them. The optimizer steps on the host.
-Copies do not overlap with computing.
+2020 (L2L): all micro-batches pass through one layer before the next layer is copied to the device. The
+inputs of layers wait on the host. The backward pass recomputes each layer from its inputs. The optimizer
+steps on the host. Copies do not overlap with computing.
 """
 
 from collections.abc import Callable, Mapping
@@ -126,7 +126,7 @@ class LayerByLayer:
             parameter.grad = self._host.take(gradient)
 
     def _given(self, module: nn.Module) -> dict[str, Tensor]:
-        """Return copies of a module's weights on the device, by name."""
+        """Copy a module's weights to the device. Return the copies by name."""
         return {name: self._host.give(weight) for name, weight in module.named_parameters()}
 
     def _on_device(self, x: Tensor) -> Tensor:

@@ -37,8 +37,8 @@ LARGEST_CONTEXT = 4095
 class Layout:
     """One training run: the model, the batch, and their division among WORLD_SIZE processes.
 
-    Each field is set by the environment variable of its name in upper case. Raises ParameterError, with the
-    numbers and the rule, for an invalid combination.
+    `from_environment` reads each field from the variable with its name in upper case. An invalid combination
+    raises ParameterError, with the numbers and the rule.
     """
 
     world_size: int = 1
@@ -377,8 +377,8 @@ def _batch_growth_fits(layout: Layout) -> None:
 def uses_ddp(layout: Layout) -> bool:
     """Return whether DistributedDataParallel averages the gradients.
 
-    It supports neither tensor parallel models nor pipelines: their gradients are averaged after the last
-    micro-batch. With OFFLOAD=layers, gradients are averaged layer by layer.
+    It supports neither tensor parallel models nor pipelines: with these, gradients are averaged after the
+    last micro-batch. With OFFLOAD=layers, gradients are averaged layer by layer.
     """
     shares_whole = layout.strategy in (Strategy.DDP, Strategy.ZERO_REDUNDANCY_OPTIMIZER)
     shares_whole = shares_whole and not layout.is_layer_by_layer

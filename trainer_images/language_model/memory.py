@@ -82,7 +82,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
     """Keep the optimizer's state on the host, if OFFLOAD is layers or optimizer.
 
-    With OFFLOAD=layers, it is always there; with OFFLOAD=optimizer, between steps.
+    With OFFLOAD=layers, the state is always on the host; with OFFLOAD=optimizer, only between steps.
     """
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))

@@ -80,7 +80,7 @@ class PassTimes:
             self._now[done] = self._now.get(done, 0.0) + time.thread_time() - began
 
     def including(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the loss function, wrapped so that its time counts for the forward pass before it."""
+        """Return a wrapped loss function, whose time is added to the time of the forward pass before it."""
 
         def timed(*arguments: Any) -> Tensor:
             last = next(reversed(self._now), None) if self._now else None

@@ -71,7 +71,7 @@ class WholeDepth:
             return number_in(loss_of(self._model(batch.tokens), batch.targets))
 
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
-        """With DistributedDataParallel, send only the sum of all gradients, with the last micro-batch.
+        """With DistributedDataParallel, send gradients only once: their sum, with the last micro-batch.
 
         fully_shard sends gradients with each micro-batch: keeping them whole would need the memory that
         sharding saves.

@@ -6,8 +6,8 @@ backward pass (1F1B), and steps after each backward pass.
 
 Stage i of k has k-i batches in flight, so it applies gradients that were computed with its weights of k-1-i
 steps ago. The stage keeps its weights from that time (weight stashing), so that both passes of a batch use
-the same weights. Different stages may use different versions for the same batch: the paper's vertical sync,
-which prevents this, is optional and off by default.
+the same weights. Different stages may use different versions for the same batch. The paper has an option
+that prevents this difference (vertical sync); it is not implemented here.
 """
 
 import math
@@ -66,7 +66,7 @@ class PipeDream:
         context: Context,
         step: Callable[[float], None],
     ) -> None:
-        """`step` steps the weights with their gradients, at a learning rate."""
+        """`step` updates the weights with their gradients, at the given learning rate."""
         self._model = model
         self._layout = layout
         self._mesh = mesh

@@ -42,7 +42,7 @@ class Stage(MeasuredStage):
         """The positions of the micro-batches of the current step. Without them, dropout keeps all numbers."""
 
     def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
-        """Compute a micro-batch."""
+        """Compute the forward pass of a micro-batch."""
         position = self.positions[fwd_chunk_id] if self.positions else None
         with self._random_state.at(position):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)

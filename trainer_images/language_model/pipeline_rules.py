@@ -65,7 +65,7 @@ def _micro_batches_fit(layout: "Layout") -> None:
 
 
 def _pipedream_fits(layout: "Layout") -> None:
-    """Check PipeDream: its stages step at different times, and keep copies of their weights."""
+    """Check the parameters of PipeDream, whose stages step at different times and keep copies of weights."""
     if layout.strategy is not Strategy.DDP:
         raise ParameterError(
             "SCHEDULE=pipedream keeps several versions of whole weights: it needs STRATEGY=ddp, but STRATEGY "

@@ -36,7 +36,7 @@ class Choice:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of the time in which a rank waits for others of its pipeline."""
+    """The share of the time in which a rank waits for other ranks of its pipeline."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
 

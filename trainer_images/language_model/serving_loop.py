@@ -173,8 +173,8 @@ class ServingLoop:
         return {"server_sent_bytes": sent / updates, "server_received_bytes": received / updates}
 
     def _log(self) -> None:
-        """Log the staleness of gradients, and for each server, the bytes that it sent and received, and the
-        number of gradients and weights in them.
+        """Log the staleness of gradients. For each server, log the bytes that it sent and received, and the
+        number of gradients and weights in these bytes.
         """
         histogram = ", ".join(f"{count} x {value}" for value, count in sorted(self._server.staleness.items()))
         log.info("gradients by staleness: %s; %d dropped", histogram or "none", self._server.dropped)
@@ -209,6 +209,6 @@ def share_of(step: int, layout: Layout) -> int:
 
 
 def examples_of(step: int, layout: Layout) -> int:
-    """Return the number of examples that workers take per update, even if their gradients are dropped."""
+    """Return the number of examples that workers take per update, including those of dropped gradients."""
     gradients = len(layout.roles.workers) if layout.rule.in_step else layout.rule.gradients
     return share_of(step, layout) * gradients

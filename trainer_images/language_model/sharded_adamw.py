@@ -145,7 +145,7 @@ class ShardedAdamW(Optimizer):
 
 
 def buckets_of(layout: Layout, flat: FlatParameters, group: dist.ProcessGroup) -> list[Bucket]:
-    """Divide the flat vector into buckets of at most BUCKET_MB.
+    """Divide the flat vector into buckets of at most BUCKET_MB MiB.
 
     With ZeRO-2, the vector is first divided among the ranks, so each bucket has one owner.
     """

@@ -16,7 +16,7 @@ class Stepper:
     """Takes the steps of the optimizer.
 
     Before each step, it averages the gradients over the data ranks. It leaves this out if the passes or the
-    optimizer do it, or if the ranks average weights instead.
+    optimizer average the gradients, or if the ranks average weights instead.
     """
 
     model: LanguageModel

@@ -2,7 +2,7 @@
 
 * Rajbhandari et al., "ZeRO", SC 2020: stage 1 divides the optimizer's state by N, stage 2 also gradients, and
   stage 3 also parameters. In these stages, a rank sends 2, 2 and 3 times (N-1)/N of the parameters. With
-  DistributedDataParallel, it sends 2 times (N-1)/N of them.
+  DistributedDataParallel, a rank sends 2 times (N-1)/N of the parameters.
 * Patarasuk and Yuan, 2009: in a ring of n ranks, each rank sends 2 (n-1)/n of the summed data.
 * Shoeybi et al., "Megatron-LM", 2019: two sums of the activations in a layer's forward pass, and two in its
   backward pass. Korthikanti et al., 2022: sequence parallel sends the same amount.
@@ -12,8 +12,8 @@
   gradients were computed with its weights of k-1-i steps ago.
 * Korthikanti et al., 2022, count what a layer keeps for its backward pass: see `activation_theory`.
 
-This module does not need PyTorch. Sizes are in bytes. Each number counts as fp32, with 4 bytes, except that
-`activations` counts 2 bytes if PRECISION is not fp32 and OFFLOAD is not layers.
+This module does not need PyTorch. Sizes are in bytes. Each number counts as fp32, with 4 bytes. With
+PRECISION=bf16 or fp16, `activations` counts 2 bytes per number instead, except with OFFLOAD=layers.
 """
 
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ def memory(layout: Layout) -> Memory:
     """Return the memory of a rank for the model and its training.
 
     The gradients are those with which the optimizer steps; for the gradients of a backward pass, see
-    `gathered`. fully_shard frees the gathered parameters, so with it a rank holds only its share of them
-    between steps.
+    `gathered`. fully_shard frees the gathered parameters, so between steps a rank holds only its share of the
+    parameters.
     """
     own = max(_of_rank(layout)) * FLOAT
     if layout.is_asynchronous:
@@ -99,9 +99,9 @@ def data_parallel_bytes(layout: Layout) -> float:
         case Strategy.GOSSIP:  # as AVERAGING, plus weights both ways for each gradient of an active rank
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
-        case Strategy.ZERO1 | Strategy.ZERO2:  # gradients to their owners, then the stepped parameters to all
+        case Strategy.ZERO1 | Strategy.ZERO2:  # gradients to their owners, then the updated parameters to all
             return 2 * share * own
-        case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters
+        case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the updated parameters
             return 3 * share * own
         case Strategy.SHARD_GRAD_OP:  # parameters once for both passes, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
@@ -189,11 +189,11 @@ def micro_batches_held(layout: Layout, rank: int) -> float:
 
     The activations of a micro-batch in all layers of the rank count as 1.
 
-    With 1F1B, a rank holds one for itself and one for each later rank. With GPipe, it holds all. With
-    PipeDream, it holds as many batches as versions of weights. If stages are interleaved, a rank holds parts
-    of micro-batches: before its first backward pass, it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a
-    v-th of its layers. On the first rank, that is 1 + (p-1)/(p v) times the memory of 1F1B (Narayanan et al.,
-    2021; Korthikanti et al., 2022).
+    With 1F1B, a rank holds one micro-batch for itself and one for each later rank. With GPipe, it holds all
+    micro-batches. With PipeDream, it holds as many batches as versions of weights. If stages are interleaved,
+    a rank holds parts of micro-batches: before its first backward pass, it does (v-1) p + 2 (p-1-rank) + 1
+    forward passes of a v-th of its layers. On the first rank, that is 1 + (p-1)/(p v) times the memory of
+    1F1B (Narayanan et al., 2021; Korthikanti et al., 2022).
     """
     if layout.pipeline == 1:
         return 1
@@ -212,8 +212,8 @@ def micro_batches_held(layout: Layout, rank: int) -> float:
 def offloaded(layout: Layout) -> tuple[float, float]:
     """Return the bytes that a rank copies in a step to the host, and to its device.
 
-    With OFFLOAD=layers, the weights and the inputs of each layer are copied to the device for both passes,
-    and the gradients of its outputs for the backward pass. Its outputs, and the gradients of its inputs and
+    With OFFLOAD=layers, each layer's weights and inputs are copied to the device for both passes, and the
+    gradients of its outputs for the backward pass. The layer's outputs, and the gradients of its inputs and
     weights, are copied to the host. The copies of OFFLOAD=parameters are not counted: fully_shard makes them.
     """
     match layout.offload:

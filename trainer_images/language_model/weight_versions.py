@@ -67,7 +67,7 @@ class WeightVersions:
         self._held.remove(version)
 
     def begin_update(self) -> None:
-        """Count an update, before an optimizer changes the current weights in place.
+        """Count an update. Call this before an optimizer changes the current weights in place.
 
         If a held version has these weights, they are copied, so that the version does not change.
         """

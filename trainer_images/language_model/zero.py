@@ -48,7 +48,7 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
     """Return the optimizer of the model's parameters.
 
-    With ZeRO and several data ranks, it steps only this data rank's share of them.
+    With ZeRO and several data ranks, it updates only this data rank's share of the parameters.
     """
     options = _options(layout)
     if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
@@ -72,5 +72,5 @@ def _options(layout: Layout) -> dict[str, Any]:
 
 
 def own_share(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer that steps this process's share of the parameters, and has the state for it."""
+    """Return the optimizer that updates this process's share of the parameters and has their state."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer

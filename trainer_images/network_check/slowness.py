@@ -48,11 +48,12 @@ def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> l
 
     An instance is slow if even the best of its links is more than `factor` times slower than the median of
     the best links of all instances. A pair is slow if it is more than `factor` times slower than the median
-    of the pairs whose instances are not slow. Pairs of slow instances are left out. So one slow instance does
-    not make its peers look slow, if there are three or more instances. A pair of ranks within one instance is
-    compared only with other pairs within an instance. For these pairs, slow instances are not left out. For
-    an even number of values, the median is the faster of the two middle values. So even one of two links can
-    be slow. To be slow by latency, an instance or pair must also exceed the median by more than `NOISE`.
+    of the pairs whose instances are not slow. Pairs with a slow instance are left out. So one slow instance
+    does not make its peers look slow, if there are three or more instances. A pair of ranks within one
+    instance is compared only with other pairs within an instance. Such a pair stays even if its instance is
+    slow. For an even number of values, the median is the faster of the two middle values. So even one of two
+    links can be slow. To be slow by latency, an instance or pair must also exceed the median by more than
+    `NOISE`.
     """
     between = [pair for pair in pairs if pair.source // local_size != pair.destination // local_size]
     within = [pair for pair in pairs if pair not in between]

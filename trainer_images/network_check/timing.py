@@ -137,6 +137,6 @@ def is_too_long(seconds: float, size: int, larger: int, parameters: Parameters) 
     """Return whether a message of `larger` bytes would take longer than `parameters.seconds`.
 
     A message of `size` bytes takes `seconds`. The time of small messages is mostly latency. So if `seconds`
-    is at most a tenth of `parameters.seconds`, it allows no estimate, and the result is false.
+    is at most a tenth of `parameters.seconds`, the time is not estimated, and the result is false.
     """
     return seconds > parameters.seconds / 10 and seconds * larger / size > parameters.seconds

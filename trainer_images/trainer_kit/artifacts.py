@@ -56,7 +56,7 @@ def opened(uri: str) -> Iterator[Artifact]:
     """Download the model at `uri` to a local folder for the duration of a `with` block.
 
     Raises ArtifactError if the manifest is missing or malformed, or if a file is missing or does not match
-    it. Raises StorageError if the kind of storage is unknown.
+    the manifest. Raises StorageError if the kind of storage is unknown.
     """
     filesystem, source = storage.locate(uri)
     with TemporaryDirectory(prefix="artifact-") as scratch:

@@ -21,7 +21,7 @@ class Compression(StrEnum):
     BF16 = "bf16"
     """Half of the bytes, with the range of fp32 and 8 bits of precision."""
     POWERSGD = "powersgd"
-    """Two factors of low rank instead of each matrix, where that saves over half of the bytes (Vogels et al.,
+    """Two factors of low rank instead of a matrix, if this saves more than half of the bytes (Vogels et al.,
     NeurIPS 2019)."""
 
 
@@ -55,7 +55,7 @@ class Averaging:
 def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging) -> float:
     """Return, by a formula, the bytes that each of `ranks` processes sends in a step.
 
-    For PowerSGD, this is a step in which it compresses, so not one of the first `powersgd_start` steps.
+    With PowerSGD, this holds for steps with compression, so after the first `powersgd_start` steps.
     `shapes` are the shapes of the trained parameters, which are in fp32. To sum S bytes over n processes,
     each process sends 2(n-1)/n S bytes, as in a ring. No method needs fewer bytes (Patarasuk and Yuan, 2009).
     PowerSGD of rank r sums r (a + b) numbers in place of a matrix of a x b, if these are fewer than half of

@@ -1,4 +1,4 @@
-"""The hooks of DistributedDataParallel that average gradients, and count the bytes that they send.
+"""Hooks of DistributedDataParallel that average gradients and count the sent bytes.
 
 Without compression, no hook averages: DistributedDataParallel averages in its own way, and only the bytes are
 counted.
@@ -60,9 +60,10 @@ class _Hook:
 
 
 class LowRank(_Hook):
-    """Averages approximated gradients (PowerSGD). The error is added to the gradients of the next step.
+    """Averages approximated gradients (PowerSGD).
 
-    This error differs between processes, and is part of a checkpoint.
+    The error of the approximation is added to the gradients of the next step. This error differs between
+    processes, and is part of a checkpoint.
     """
 
     def __init__(self, averaging: Averaging, device: torch.device) -> None:
@@ -101,8 +102,8 @@ class LowRank(_Hook):
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore the state that this rank has saved.
 
-        Return whether it fits: the size of the group, BUCKET_MB and POWERSGD_RANK must be as before. If it
-        does not fit, PowerSGD begins anew in all processes.
+        Return whether the state fits: the size of the group, BUCKET_MB and POWERSGD_RANK must be the same as
+        when it was saved. If it does not fit, PowerSGD begins anew in all processes.
         """
         if state.get("fits") != self._fits():
             return False
@@ -124,7 +125,7 @@ _low_rank: WeakKeyDictionary[nn.Module, LowRank] = WeakKeyDictionary()
 
 
 def low_rank_of(model: nn.Module) -> LowRank | None:
-    """Return the PowerSGD hook of the wrapper of `model`; None if `model` is not wrapped with one."""
+    """Return the PowerSGD hook of the wrapper of `model`; None without such a hook."""
     return _low_rank.get(model)
 
 

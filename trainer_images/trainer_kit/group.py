@@ -107,8 +107,9 @@ def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataPara
     """Run a first backward pass, after which `grouped` rearranges its gradient buckets.
 
     With three or more processes, the buckets determine the order in which gradients are summed. Without this
-    pass, a resumed run would take its first step with other buckets than an uninterrupted run, and the two
-    would differ in the last bits. The pass uses only the parameters, so it is the same at every start.
+    pass, a resumed run would take its first step with other buckets than an uninterrupted run, and the
+    results of the two runs would differ in the last bits. The pass uses only the parameters, so it is the
+    same at every start.
     """
     model = grouped.module
     own_forward = vars(model).get("forward")
@@ -125,12 +126,12 @@ def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataPara
 
 
 def _note_waiting(grouped: DistributedDataParallel) -> None:
-    """Record how long each backward pass of `grouped` waits for the gradients of others.
+    """Record how long each backward pass of `grouped` waits for the gradients of other processes.
 
     When autograd has computed all gradients, it calls the queued callbacks in their order. DDP waits in its
-    own callback, which it queues once all gradients are ready. `_begin` is queued at one of the gradients, so
-    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. None
-    of this changes how DDP reduces the gradients.
+    own callback, which it queues once all gradients are ready. `_begin` is queued when one of the gradients
+    is ready, so it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's
+    callback. None of this changes how DDP reduces the gradients.
     """
     waits: list[AbstractContextManager[None]] = []
     queue = torch.autograd.Variable._execution_engine.queue_callback

@@ -48,7 +48,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 8.0
 With gRPC's own pause (_RECONNECT_SECONDS), at most 15 s pass until a service that is back gets reports again.
 """
 _LONGEST_ASKED_PAUSE = 30.0
-"""The longest pause that the service may ask for."""
+"""The longest pause in seconds that the service may ask for."""
 _SHORTEST_PAUSE = 0.1
 """The shortest pause in seconds after a failure, while `close` waits."""
 _LOOK_SECONDS = 1.0

@@ -1,7 +1,7 @@
 """Joins a Horovod group without ssh: its processes connect to a server that rank 0 runs.
 
-Horovod's launcher, horovodrun, starts the processes by ssh and runs that server. Here, the service starts the
-processes and sets the launcher's variables (HOROVOD_RANK, …).
+Usually, Horovod's launcher, horovodrun, starts the processes by ssh and runs the server. Here, the service
+starts the processes and sets the launcher's variables (HOROVOD_RANK, …).
 """
 
 import importlib

@@ -10,8 +10,8 @@ from trainer_kit import environment
 class Job:
     """One attempt of one job, with the locations of its data and its model.
 
-    Training needs only `data_uri` and `model_uri`. The other fields describe the origin of a model, and have
-    defaults so that training code also runs without the service.
+    Training needs only `data_uri` and `model_uri`. The other fields describe the origin of a model.
+    `from_environment` has defaults for them, so that training code also runs without the service.
     """
 
     job_id: str

@@ -1,4 +1,4 @@
-"""The address at which a group meets, and bounded waits for the master there."""
+"""The address at which a group meets, and a function that waits there for the master, with a time-out."""
 
 import ipaddress
 import socket

@@ -13,7 +13,7 @@ from trainer_kit import termination
 from trainer_kit.errors import TrainingError
 from trainer_kit.termination import Terminated
 
-if TYPE_CHECKING:  # trainer_kit.group needs PyTorch, which other kinds of programs may lack
+if TYPE_CHECKING:  # trainer_kit.group needs PyTorch, which programs of other frameworks may lack
     from trainer_kit.group import Group
 
 SUCCESS, FAILURE = 0, 1

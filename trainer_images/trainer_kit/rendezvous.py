@@ -1,8 +1,8 @@
 """Joins a PyTorch process group within a time-out.
 
 PyTorch's own time-out is not enough: PyTorch waits for twice this time, and forever if another program holds
-the port. So this module adds its own bound. It also tries a plain connection first: the error of a missing
-master, the most common failure, is then one line instead of PyTorch's page.
+the port. So this module adds its own bound. It also tries a plain connection first. The error for a missing
+master, the most common failure, is then one line instead of the page of text that PyTorch prints.
 """
 
 import os
@@ -52,8 +52,8 @@ def meet(meeting: Meeting, rank: int, size: int, backend: str) -> None:
 def _stay_on_loopback(meeting: Meeting) -> None:
     """Make gloo listen on loopback if the group meets there.
 
-    By default it listens at the address of the machine's host name. On a laptop, that is often the address of
-    a VPN or does not exist.
+    By default, gloo listens at the address of the machine's host name. On a laptop, that address often
+    belongs to a VPN or does not exist.
     """
     loopback = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
     if loopback and meeting.on_loopback:

@@ -1,6 +1,7 @@
 """Signs of life of this process for the service: its step, the step's time, waiting time, and its phase.
 
-A call costs about a microsecond and sends nothing: the thread of `grpc_sink` reads the signs regularly.
+Recording a sign takes about a microsecond and sends nothing: the thread of `grpc_sink` reads the signs
+regularly.
 
     with reporting(group) as reporter:
         for number, batch in enumerate(batches, start=1):
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
-_BETWEEN_LOOKS = 2.0  # `seen_at` dates the arrival at a new place back by at most this many seconds
+_BETWEEN_LOOKS = 2.0  # seconds; `seen_at` assumes that a new place was reached at most this long ago
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Standing:
     waiting: bool
     phase: str
     moved_ago: float
-    """The seconds since the process was last active: a new step or phase, a report, or a staged piece of
-    data."""
+    """The seconds since the last activity of the process. Activities are a new step or phase, a report, and a
+    staged piece of data."""
     still_for: float
     """The seconds for which the process's main thread has stood at one place of the program; see
     `Steps.seen_at`."""

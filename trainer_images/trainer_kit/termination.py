@@ -16,8 +16,9 @@ GRACE_SECONDS = 2.0
 class Terminated(SystemExit):
     """The process received a signal to end.
 
-    Code must not handle this exception: it unwinds the `with` blocks. Because it is a SystemExit, a program
-    that does not run in `process.run`, such as one of MPI, also ends with the exit code and no traceback.
+    Code must let this exception pass, so that it unwinds all `with` blocks. Because it is a SystemExit, a
+    program that does not run in `process.run`, such as an MPI program, also ends with the exit code and no
+    traceback.
     """
 
     def __init__(self, signum: int) -> None:
@@ -36,8 +37,8 @@ def listen(grace: float = GRACE_SECONDS) -> None:
     In a `deferred` block, SIGTERM does not raise Terminated, and the grace period of the block applies.
 
     Python runs a signal handler only between two bytecodes of the main thread. That thread may be in a
-    collective operation and wait minutes for a dead peer. So the signal also wakes a thread, which ends the
-    process after the grace period.
+    collective operation and wait minutes for a dead peer. So the signal also wakes another thread, which
+    ends the process after the grace period.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

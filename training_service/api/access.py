@@ -125,7 +125,8 @@ class AccessServicer(AccessServiceServicer):
     def _changed(call: Call, project: Project) -> pb.Project:
         """Return the message of a project that the caller has changed.
 
-        The message has the members, since only operators and the project's admins may change a project.
+        The message has the members. The caller may see them, since only operators and the project's admins
+        may change a project.
         """
         role = call.caller.role_in(project.name) or Role.ADMIN
         return _project(ProjectView(project, role, is_declared=False))

@@ -18,7 +18,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Metadata: TypeAlias = grpc.aio.Metadata | tuple[()]
 
 PROJECT_HEADER: Final = "x-project"
-"""Metadata key: the project of new jobs, of uploads and of lists, in place of the caller's default
+"""Metadata key of the project for new jobs, uploads and lists. This project replaces the caller's default
 project.
 """
 
@@ -58,12 +58,12 @@ async def call_of(context: Context, metadata: Metadata, authenticator: Authentic
 
 
 def call_by_report_token(context: Context, metadata: Metadata) -> Call:
-    """Return the call of a training process. The handler of the call checks its report token."""
+    """Return the call of a training process. The handler of the call checks the report token."""
     caller = Caller(name="", means=Means.REPORT, address=_host_at(context.peer()))
     return Call(caller, metadata)
 
 
-_host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, which usually makes many calls
+_host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, which usually carries many calls
 
 
 def project_of(field: str, text: str) -> str:

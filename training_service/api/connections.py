@@ -25,7 +25,7 @@ def connection_options(
     A connection is closed if it does not start HTTP/2 within `silence_seconds`, or does not answer a ping
     within `answer_seconds`. Pings are sent during calls, after `ping_seconds` of silence. After `age_seconds`
     (±10 %) a connection takes no new calls, and is closed when its calls have ended. So streams are not
-    interrupted, and clients reconnect by themselves.
+    interrupted. Clients reconnect by themselves.
     """
     return [
         ("grpc.max_allowed_incoming_connections", max(1, descriptors // _SHARE)),

@@ -109,7 +109,7 @@ class CallInterceptor:
 
     @asynccontextmanager
     async def _identified(self, call: Call) -> AsyncIterator[None]:
-        """Cancel the block and raise NotAllowed when the client's certificate expires, to end a stream."""
+        """When the client's certificate expires, cancel the block and raise NotAllowed: the stream ends."""
         if call.identity is None:
             yield
             return
@@ -126,7 +126,7 @@ class CallInterceptor:
     def _end(self, supervision: "_Supervision") -> None:
         """Count the call. Log it if it failed, or if calls of its kind change something.
 
-        Calls that were refused because the caller makes too many are logged at a limited rate.
+        If a caller makes too many calls, the refused ones are logged at a limited rate.
         """
         name, code = supervision.name, supervision.code
         seconds = supervision.seconds

@@ -10,7 +10,7 @@ from job_tracker.domain.errors import InvalidField
 _DEFAULT_PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
 _LARGEST_ANSWER: Final = 2 << 20
-"""A page ends before it has more bytes than this, since many clients read at most 4 MiB."""
+"""The largest size of a page with several entries, in bytes: many clients read at most 4 MiB."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)

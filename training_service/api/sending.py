@@ -22,8 +22,8 @@ class Places:
     response is sent.
 
     One caller has at most `for_one` places. While no other call waits for a place, a client may take any time
-    to read its response. While calls wait, calls that have held a place for `seconds` are ended. Each waiting
-    call ends at most one of them: the oldest call of the caller whose places it waits for (see
+    to read its response. While calls wait, calls that have held a place for `seconds` are ended, the oldest
+    first: for each waiting call, at most one call of the caller whose place the waiting call needs (see
     `FairTurns.wanted`). The clients of ended calls get CANCELLED, after which our clients reconnect.
     """
 

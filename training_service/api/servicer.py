@@ -33,8 +33,8 @@ _LARGE = 8 * 1024
 # How many large messages of each kind may be sent at a time: in all, and to one caller. Until they are sent,
 # the status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a file 1 MB.
 _SENT, _OF_ONE = 64, 48
-# The same for calls that send metrics. Until the client has read them, the metrics of a job take at most
-# 50 MB.
+# The same limits for calls that send metrics. Until the client has read the metrics of a job, they take at
+# most 50 MB.
 _METRICS_SENT, _METRICS_OF_ONE = 4, 3
 _SEND_SECONDS = 20.0
 

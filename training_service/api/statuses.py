@@ -5,7 +5,7 @@ from job_tracker.jobs import JobView
 from job_tracker.scheduling.mirror import Outlook
 from training_service.api.convert.jobs import status_of
 
-_MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # the number of messages, and the bytes of each
+_MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # messages, and bytes of one message
 
 
 class Statuses:

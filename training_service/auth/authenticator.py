@@ -28,7 +28,7 @@ class Peer(Protocol):
     """The part of gRPC's context that has the facts about the peer of the connection."""
 
     def auth_context(self) -> AuthContext:
-        """Return the facts about the peer that gRPC has from its handshake."""
+        """Return the facts about the peer that gRPC learned in the TLS handshake."""
         ...
 
 
@@ -122,7 +122,7 @@ class NotingRefusals:
 
 
 def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
-    """Return the audit event of a call from this address whose caller could not be identified."""
+    """Return the audit event for a call from this address. The caller could not be identified (`error`)."""
     return AuditEvent(
         at=at,
         action=AUTHENTICATE,

@@ -12,7 +12,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import NotAllowed
 
 AuthContext = Mapping[str, Iterable[bytes]]
-"""The facts about the peer of a connection that gRPC has from its handshake."""
+"""The facts about the peer of a connection that gRPC learned in the TLS handshake."""
 
 _REMEMBERED = 1024
 _LONGEST_NAME = 512
@@ -29,7 +29,7 @@ class Identity:
     def seconds_left(self) -> float:
         """Return the seconds until the certificate expires. Raises NotAllowed if it has expired.
 
-        gRPC checks the time only when a connection begins, and a connection may outlive its certificate.
+        gRPC checks the expiry only when a connection begins, and a connection may outlive its certificate.
         """
         left = self.expires_at.timestamp() - time.time()
         if left <= 0:

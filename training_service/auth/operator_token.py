@@ -11,9 +11,9 @@ FILE_NAME = "operator-token"
 def write_operator_token(folder: Path, address: str) -> bytes:
     """Write a new token and the service's address to FILE_NAME in the folder; return the token's digest.
 
-    Each start replaces the file, and clients read it again for each call. Clients send the token only to
-    loopback addresses at which the service listens, according to the address in the file. So other programs
-    do not get it. Raises OSError if the file cannot be written.
+    Each start of the service replaces the file, and clients read it again for each call. Clients send the
+    token only to loopback addresses at which the service listens, according to the address in the file. So
+    other programs do not get the token. Raises OSError if the file cannot be written.
     """
     made = tokens.new_token(tokens.OPERATOR_ID)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -48,7 +48,7 @@ class PemFile:
             raise self.refused(
                 "the key is encrypted; give one without a password, in a file of mode 0600"
             ) from None
-        except Exception:  # the library raises several kinds, and their messages may quote the key
+        except Exception:  # the library raises errors of several kinds, which may quote the key
             raise self.refused(
                 "it has no readable private key; it must be PEM (-----BEGIN PRIVATE KEY-----)"
             ) from None

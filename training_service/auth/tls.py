@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""More turns than each side needs in a handshake."""
+"""The number of turns of each side in a handshake: more than TLS needs."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _configuration(tls: ServerTls, client_certificates: bool) -> grpc.ServerCert
 def read_authorities(file: PemFile) -> str:
     """Return the certificates of the authorities in a file, as PEM, without those that have expired.
 
-    Raises Unusable if the file cannot be used, or if all of them have expired.
+    Raises Unusable if the file cannot be used, or if all its certificates have expired.
     """
     return _pem(_valid_authorities(file))
 

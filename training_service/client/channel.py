@@ -25,10 +25,10 @@ _NOT_REPEATED = (
     *("RemoveAlgorithm", "RemoveDataset", "RemoveQueue"),
 )
 
-# All other calls without streams may be repeated: Train carries a request key, and the rest do no harm if
-# repeated. For streams, see `client.stream_retry` and `client.watching`. The pauses before the four retries
-# are 0.2, 0.4, 0.8 and 1.6 s (±20 %, gRPC's jitter). Together, they are long enough for a restart of the
-# service. An unreachable service is reported after about 3 s.
+# Calls without streams may be repeated, except _NOT_REPEATED: Train carries a request key, and the others do
+# no harm if repeated. For streams, see `client.stream_retry` and `client.watching`. The pauses before the
+# four retries are 0.2, 0.4, 0.8 and 1.6 s (±20 %, gRPC's jitter). Together, they are long enough for a
+# restart of the service. An unreachable service is reported after about 3 s.
 _SERVICE_CONFIG: dict[str, Any] = {
     "methodConfig": [
         {

@@ -58,8 +58,8 @@ class Connection:
     def credentials(self) -> grpc.ChannelCredentials | None:
         """The credentials of a channel; None without TLS.
 
-        Raises InvalidRequest for an unusable file, for only one of `cert` and `key`, and for a `server_name`
-        without TLS.
+        Raises InvalidRequest if a file cannot be used, if only one of `cert` and `key` is given, or if
+        `server_name` is given without TLS.
         """
         if bool(self.cert) != bool(self.key):
             raise InvalidRequest("cert and key are only allowed together; give both files")
@@ -89,7 +89,7 @@ def connection(
     """Return the connection to use. Raises InvalidRequest if the configuration file cannot be used.
 
     The file is `training-service/client.toml` in XDG_CONFIG_HOME (by default, `~/.config`). The file's values
-    for TLS belong to the file's address, so they are not used for another address.
+    for TLS are used only for the file's address or, if the file has none, for DEFAULT_ADDRESS.
     """
     file = _configured()
     configured = file.get("address", DEFAULT_ADDRESS)

@@ -103,7 +103,10 @@ def _is_loopback_host(host: str) -> bool:
 
 
 def credentials_path() -> Path:
-    """Return the file of `trainctl login`: training-service/credentials in XDG_CONFIG_HOME or ~/.config."""
+    """Return the path of the file in which `trainctl login` stores tokens.
+
+    It is training-service/credentials in XDG_CONFIG_HOME or, without this variable, in ~/.config.
+    """
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "training-service" / "credentials"
 
@@ -167,7 +170,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _operator_token(address: str) -> str | None:
-    """Return the token that a service of this user on this machine wrote, if the service has this address."""
+    """Return the operator's token that this user's service on this machine wrote; None if there is none.
+
+    The token is returned only if the service listens at this address.
+    """
     if not is_loopback(address):
         return None
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -51,7 +51,7 @@ class Curve:
 
 
 def slow_ranks(status: GetTrainingStatusResponse) -> list[Slow]:
-    """Return the ranks of a job that are slow, the slowest first."""
+    """Return a job's slow ranks (see `Slow`), the slowest first."""
     slow = [
         Slow(each.rank, each.pace.slowness, each.pace.slow_since.ToDatetime(UTC))
         for each in status.ranks
@@ -65,7 +65,7 @@ def curves_by_metric(
 ) -> dict[str, list[Curve]]:
     """Return the curves of each metric.
 
-    `found` has the series of each job, by the job's label; `slow` has the job's slow ranks, by the same
+    `found` has the series of each job, by the job's label. `slow` has the slow ranks of each job, by the same
     label. A slow rank is marked at the first point after it became slow; if there is no such point, at the
     last point.
     """
@@ -87,10 +87,10 @@ def curves_by_metric(
 def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
     """Return the series with exponential moving averages instead of its values.
 
-    A `weight` of 0 changes no value. The larger the weight, which is below 1, the smoother the curve.
-    The averages are corrected for their bias towards 0 (as in Kingma and Ba, 2015), so that the curve does
-    not begin near 0. Values that are NaN or infinite stay as they are, and the averages leave them out.
-    Points that a later attempt has replaced are left out.
+    `weight` is at least 0 and below 1. A weight of 0 changes no value, and a larger weight makes the curve
+    smoother. The averages are corrected for their bias towards 0 (as in Kingma and Ba, 2015), so that the
+    curve does not begin near 0. Values that are NaN or infinite stay as they are, and the averages leave them
+    out. Points that a later attempt has replaced are left out.
     """
     result = MetricSeries(job_id=found.job_id, name=found.name)
     average, share = 0.0, 1.0

@@ -2,7 +2,7 @@
 
     TrainingServiceError
     ├── InvalidRequest       the request is invalid; the message names the field
-    ├── NotFound             no such job, or other object that the call names
+    ├── NotFound             the job, or another object that the call names, does not exist
     ├── AlreadyExists        the request key belongs to another request
     ├── ResourceExhausted    no room in the queue, the capacity or a quota; or too many calls
     ├── FailedPrecondition   not possible in the present state of the job or the service
@@ -75,7 +75,7 @@ class NotAllowed(TrainingServiceError):
 
 
 class Unavailable(TrainingServiceError):
-    """The service is starting or stopping, cannot reach its store, or the connection broke."""
+    """The service is starting or stopping, or cannot reach its store, or the connection broke."""
 
 
 class Unreachable(Unavailable):

@@ -244,8 +244,8 @@ class AsyncJobReader:
         """Return the queue as the scheduler sees it.
 
         Jobs that the caller may not see have no id and no project. All machines, and the queues that the
-        caller may not see, have numbers in place of names. The caller needs a role in `project` or, without
-        a project, in its default project.
+        caller may not see, have numbers in place of names. The caller needs a role in `project` or, if
+        that is "", in the caller's default project.
         """
         return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 

@@ -1,4 +1,4 @@
-"""Retries a stream that fails before its first message, with the same pauses as a plain call.
+"""Retries a stream that fails before its first message, with the pauses of calls without streams.
 
 gRPC's own retries of streams are off: with them, gRPC's blocking client would wait forever for a message
 after the last retry has failed (seen with gRPC 1.85). After the first message, only the reader knows how to

@@ -34,13 +34,13 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.UNAUTHENTICATED: NotAllowed,
     grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
-    # A service that stops cancels the calls in progress.
+    # When a service stops, it cancels the calls in progress.
     grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 
-# If no server was reached, gRPC's error details begin with one of these texts. If gRPC changes them,
-# Unreachable becomes plain Unavailable with a longer message.
+# If no server was reached, gRPC's error details begin with one of these texts. If gRPC changes the texts, the
+# client raises Unavailable, with a longer message, in place of Unreachable and Untrusted.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
 # Parts of gRPC's error details if a handshake failed, and what they mean. The first match is used.

@@ -44,7 +44,7 @@ class Patience:
         self._lost_at: float | None = None
 
     def heard(self) -> None:
-        """Note that the service has answered."""
+        """Start the time anew, because the service has answered."""
         self._lost_at = None
 
     def pause_after(self, error: Unavailable | DeadlineExceeded) -> float:

@@ -34,8 +34,8 @@ def _burst(default: int, calls: str) -> int:
 class LimitSettings(Config):
     """Limits for each caller and kind of call. Calls beyond a limit are refused with RESOURCE_EXHAUSTED.
 
-    Callers are counted by name. Callers without a token or a certificate are counted by address, or by /64
-    network of IPv6. Each replica counts by itself. See docs/operations.md.
+    Calls are counted by the caller's name. Calls without a token or a certificate are counted by the caller's
+    address or, for IPv6, by its /64 network. Each replica counts by itself. See docs/operations.md.
     """
 
     submit_rate: float = _rate(500, "calls of `Train`")

@@ -79,7 +79,7 @@ def unprotected(settings: Settings) -> Iterator[Problem]:
                 "callers without a token are operators, so every visitor would be an operator",
                 'set auth.loopback = "token"',
             )
-    # Tokens of reports identify their senders, so this port needs encryption only.
+    # Report tokens identify the senders of reports, so `reports.listen` needs encryption only.
     if reports.listen and not (server.insecure or is_loopback(reports.listen) or encrypted):
         yield _reachable(
             ("reports", "listen"),

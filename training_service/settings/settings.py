@@ -187,10 +187,11 @@ class Settings(BaseSettings):
         return self
 
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
-        """Raise ValueError unless the algorithm can run on the backend.
+        """Raise ValueError if the algorithm cannot run on the configured backend.
 
-        For each backend, the algorithm's options must not conflict with the configured options for all
-        algorithms. `place` is the text before the names of the algorithm's fields in the message.
+        Also raise ValueError if the algorithm's options for any backend conflict with the configured options
+        of that backend for all algorithms. `place` is the text before the names of the algorithm's fields in
+        the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:
@@ -224,9 +225,9 @@ class Settings(BaseSettings):
 
 
 def _added(shipped: dict[str, T], configured: dict[str, T], info: ValidationInfo) -> dict[str, T]:
-    """Return the configured entries, and the shipped ones whose names are not configured.
+    """Return the configured entries, and the built-in entries (`shipped`) whose names are not configured.
 
-    With `catalog.replace_shipped`, shipped entries are returned only if no entry is configured.
+    With `catalog.replace_shipped`, built-in entries are returned only if no entry is configured.
     """
     catalog: CatalogSettings | None = info.data.get("catalog")
     is_replaced = catalog is not None and catalog.replace_shipped and configured

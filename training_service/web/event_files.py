@@ -27,8 +27,9 @@ Row = tuple[int, float, str, float]
 def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the path and the content of an event file for each attempt in `series`.
 
-    TensorBoard shows each folder as a separate run, so each attempt has its own folder. If an attempt repeats
-    steps of the previous attempt, the two are not mixed. `run` is the name of the first attempt's folder.
+    TensorBoard shows each folder as a separate run. Each attempt has its own folder, so that the steps that
+    an attempt repeats are not mixed with those of the previous attempt. `run` is the name of the first
+    attempt's folder.
     """
     rows: dict[int, list[Row]] = {}
     for each in series:

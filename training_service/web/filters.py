@@ -37,8 +37,8 @@ class Wanted:
     def where(self, caller: Caller) -> JobFilter:
         """Return the filter for the list of jobs that this form asks for.
 
-        The caller's name stands in for `by=me`. If the form names no project, the filter is for all projects
-        of the service, and Jobs.list restricts it to those in which the caller has a role. Raises
+        In `by=me`, `me` stands for the caller's name. If the form names no project, the filter is for all
+        projects of the service, and Jobs.list restricts it to those in which the caller has a role. Raises
         InvalidField if the project or a time is not valid.
         """
         texts = self.texts

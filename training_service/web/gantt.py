@@ -13,7 +13,7 @@ from training_service.web.showing import duration
 
 MOST_LANES: Final = 40
 _LEAST_PAST, _MOST_PAST = 0.03, 0.25
-"""The least and most time before now that the picture shows, as shares of the shown time after now."""
+"""The shortest and the longest shown time before now, as shares of the shown time after now."""
 _SHORTEST: Final = 60.0
 _LONGEST: Final = 14 * 86_400.0
 """The largest number of seconds after now that the picture shows."""

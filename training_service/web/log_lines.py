@@ -138,7 +138,7 @@ async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
 def lines_of(piece: LogPiece) -> Iterator[Line]:
     """Yield the lines of a piece.
 
-    A line that consists of several records is shown once, at its first record.
+    A line that consists of several records is yielded once, with the time of its first record.
     """
     began, parts = b"", list[bytes]()
     for record in records.records_of(piece.records):

@@ -9,7 +9,10 @@ _EMPTY: Final = '<tr class="empty"><td colspan="11">No jobs match.</td></tr>\n'
 
 
 class RowList:
-    """One version of a list, and the event that changes an earlier version into it. Viewers share both."""
+    """One version of a list, and the event that changes an earlier version into it.
+
+    Viewers of the same list share this object.
+    """
 
     def __init__(self, rows: Mapping[int, str]) -> None:
         """`rows` has the HTML of each row by the id of its job, the newest job first."""
@@ -46,7 +49,7 @@ def whole(rows: Mapping[int, str]) -> str:
 def _changes(before: Mapping[int, str], after: Mapping[int, str]) -> Iterator[str]:
     """Yield the HTML of each change, for htmx, which applies the changes in this order.
 
-    A new row is inserted after the row above it, which is in the page by then.
+    A new row is inserted after the row above it. By then, the page has the row above.
     """
     for job_id in before.keys() - after.keys():
         yield f'<template><tr id="row-{job_id}" hx-swap-oob="delete"></tr></template>\n'

@@ -79,7 +79,7 @@ class _Protocol(H11Protocol):
     _beginning: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Close the connection later if it has not sent a request by then."""
+        """Close the connection after `_BEGIN_SECONDS` if it has not sent a request."""
         super().connection_made(transport)
         self._beginning = asyncio.get_running_loop().call_later(_BEGIN_SECONDS, self._close_if_idle)
 

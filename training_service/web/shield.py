@@ -96,7 +96,7 @@ class Shield:
             return False
 
     def _is_own(self, headers: Headers, host: str) -> bool:
-        """Return whether, by the browser's headers, a page of the dashboard may have sent the request.
+        """Return False if the browser's headers show that no page of the dashboard sent the request.
 
         Requests without these headers, for example of curl, are accepted.
         """

@@ -50,7 +50,10 @@ class CallObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An address, its view, and calls of the API. In limits and logs, its requests count as these calls."""
+    """An address with its view, and calls of the API.
+
+    In limits and logs, a request to this address counts as these calls.
+    """
 
     path: str
     view: View
@@ -125,8 +128,8 @@ class _Site:
             code, message = grpc.StatusCode.CANCELLED, ""
             is_link = found is None and not page.is_form and _is_from_elsewhere(request)
             try:
-                # After a link on another site, the browser sends no cookie. It sends the cookie when a page
-                # of the dashboard loads itself again.
+                # If a link on another site leads here, the browser sends no cookie. So the answer is a page
+                # that loads itself again, and then the browser sends the cookie.
                 response = (
                     HTMLResponse(render("again.html")) if is_link else await self._answer(page, visit, found)
                 )

@@ -24,7 +24,7 @@ class Standing:
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
     """Return the places in the program at which the ranks are, from the diagnosis of a stalled attempt.
 
-    Ranks that did not reach the operation in which the others wait come first. The result is empty if the
+    First come the ranks that did not reach the operation in which the others wait. The result is empty if the
     attempt has not stalled.
     """
     if failure is None or failure.category is not Category.STALLED:

@@ -50,9 +50,9 @@ class Visitors:
     async def caller_of(self, connection: HTTPConnection, session: Session | None) -> Caller:
         """Return the caller of the session, with its present roles.
 
-        Without a login, the caller is the same as for an API call without a token. Raises LoginNeeded if
-        callers need a token, or if the session's token is no longer valid. Raises StoreUnavailable if the
-        store does not answer.
+        Without a login, the caller is the same as for an API call without a token. Raises LoginNeeded if the
+        caller has not logged in and needs a token, or if the session's token is no longer valid. Raises
+        StoreUnavailable if the store does not answer.
         """
         address = address_of(connection)
         if session is None or not session.credential:

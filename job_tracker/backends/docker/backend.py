@@ -79,7 +79,7 @@ class DockerBackend:
     async def connect(self) -> None:
         """Check that the engine accepts calls.
 
-        Raises BackendRefused if the engine runs, but refuses them, or if its API is too old. An unreachable
+        Raises BackendRefused if the engine runs, but refuses calls, or if its API is too old. An unreachable
         engine is accepted.
         """
         try:

@@ -166,8 +166,9 @@ class Launcher:
     async def _with_files(
         self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Replace containers that an earlier version of the service has left without the program's files, and
-        that have not started.
+        """Replace the containers that have not started and lack the program's files.
+
+        Such containers come from an earlier version of the service.
 
         `claimed` has the containers by rank, each with a flag that is true if the container is new. The
         result has the same form.

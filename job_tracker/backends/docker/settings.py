@@ -13,7 +13,7 @@ from job_tracker.common.config import Duration
 _OptionName = Literal["resources", "nproc_per_node", "labels"]
 _OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
 HOST = "host.docker.internal"
-"""The default name of the engine's machine in containers."""
+"""The default name by which containers reach the engine's machine."""
 
 _Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")]
 _Address = Annotated[str, StringConstraints(pattern=r"^(host-gateway|[0-9.]{7,15}|[0-9a-fA-F:.]{2,45})$")]

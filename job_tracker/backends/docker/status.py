@@ -37,8 +37,9 @@ def observe_rank(
 ) -> RankObservation:
     """Return the state of a rank, with a diagnosis if it failed.
 
-    A missing container was removed from outside, unless the group is being launched (`launching`) or stopped
-    (`stopping`). `ended_before` says that the rank had ended by itself before the stop.
+    If a container is missing, something other than the service has removed it, unless the group is being
+    launched (`launching`) or stopped (`stopping`). `ended_before` says that the rank had ended by itself
+    before the stop.
     """
     if container is None or container.status in _TAKEN_AWAY:
         return _missing(rank, container, launching=launching, stopping=stopping)

@@ -1,4 +1,4 @@
-"""Stops groups: writes the ending, sends signals, saves the logs, and removes the containers."""
+"""Stops groups: writes the ending (endings.py), sends signals, saves the logs, and removes the containers."""
 
 import asyncio
 import logging

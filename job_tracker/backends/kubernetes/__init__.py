@@ -1,1 +1,1 @@
-"""The Kubernetes backend: a pod for each instance, and a Service if a group has several."""
+"""The Kubernetes backend: a pod for each instance, and a Service for each group of several instances."""

@@ -80,7 +80,7 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # of any type, for example while a token file is being replaced
+        except Exception as error:  # an error of any type, for example while a token file is being replaced
             raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)

@@ -66,10 +66,10 @@ class KubernetesBackend:
     ) -> None:
         """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
-        `followed` has the flavors whose capacity follows their nodes. `marks` are the marks of pods for
-        Kueue; None: pods get the marks of `kubernetes.gang` instead. The Workloads of groups that wait for
-        Kueue are read every `workload_seconds`. A pod that still exists `lost_margin` seconds after its grace
-        period counts as lost with its node.
+        `followed` has the names of the flavors whose capacity is that of their nodes. `marks` are the labels
+        and annotations of pods for Kueue (see GroupMarks); None: pods get those of `kubernetes.gang` instead.
+        The Workloads of groups that wait for Kueue are read every `workload_seconds` seconds. A pod that
+        still exists `lost_margin` seconds after its grace period counts as lost with its node.
         """
         self._settings = settings
         self._extra_environment = extra_environment

@@ -36,7 +36,7 @@ _OF_STATUS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchTiming:
-    """The duration of a watch, the period of full lists, and the pauses after failures.
+    """The duration of a watch, the period of full lists, and the pauses after failures, in seconds.
 
     If a watch receives no message for `silence` seconds, not even a bookmark, its connection counts as dead.
     """
@@ -86,7 +86,10 @@ class PodCache:
 
     @property
     def silent_seconds(self) -> float | None:
-        """Seconds since the watch's last list or message; None before the first list. Thread-safe."""
+        """Seconds since the last list, or since the last message of the watch; None before the first list.
+
+        Thread-safe.
+        """
         heard_at = self._heard_at
         return None if heard_at is None else time.monotonic() - heard_at
 

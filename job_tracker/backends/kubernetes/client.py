@@ -52,7 +52,7 @@ _gives_way = ContextVar("gives_way", default=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Time limits of a call: for one try, for all tries together, and for the pauses between them."""
+    """Limits of a call, in seconds: for one try, for all tries together, and for the pauses between tries."""
 
     try_seconds: float = 10.0
     total_seconds: float = 20.0

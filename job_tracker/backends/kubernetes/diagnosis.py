@@ -314,7 +314,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
     if reason == "OOMKilled":
         summary = f"Rank {rank} was killed because it used more memory than its limit or than its node has."
         return Row(Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY).about(rank, message)
-    if reason in ("ContainerCannotRun", "StartError"):  # Docker; containerd and CRI-O
+    if reason in ("ContainerCannotRun", "StartError"):  # reasons of Docker, and of containerd and CRI-O
         return _not_started(rank, message)
     if reason in ("ContainerStatusUnknown", "Unknown"):  # the node restarted and lost the container's state
         return NODE_LOST.about(rank, message)
@@ -324,7 +324,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
 
 
 def _evidence(message: str) -> str:
-    # The message of a longer log begins in the middle of a line.
+    # If the log is longer than LONGEST_MESSAGE, the message begins in the middle of a line.
     whole = message if len(message.encode()) < LONGEST_MESSAGE else message.partition("\n")[2] or message
     return evidence_of(whole)
 

@@ -48,8 +48,8 @@ class JobEvent:
 def job_event(before: Job, after: Job) -> JobEvent | None:
     """Return the Event about the change of a job from `before` to `after`.
 
-    None: the change is not worth an Event. An end is reported when it is decided, while the pods still exist;
-    only a cancellation is reported when it is complete.
+    None: the change is not worth an Event. An ending is reported when it is decided, while the pods still
+    exist. Only a cancellation is reported when it is complete.
     """
     if after.state is JobState.LAUNCHING and before.state is not after.state:
         return JobEvent("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")
@@ -129,8 +129,8 @@ class EventRecorder:
             self._masters.pop(after.group, None)
 
     def job_waits(self, job: Job, code: str, sentence: str) -> None:
-        # The Event is about the pod of the next attempt, which does not exist yet. `kubectl get events`
-        # shows the Event.
+        # The Event is about the pod of the next attempt, which does not exist yet. So the Event is shown
+        # only by `kubectl get events`.
         coming = replace(job, attempt=job.attempt + 1)
         event = JobEvent("Waiting", f"{code}: {sentence}", code=code)
         self._put(event_manifest(coming, event, self._clock(), None, self._settings))

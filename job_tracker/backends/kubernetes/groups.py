@@ -33,10 +33,10 @@ STOPPING = "training-service/stopping"
 It is written before any pod of the group is deleted.
 """
 
-# The time that the pods of a group may take to appear. Until then, another replica, or a service that was
-# killed meanwhile, may have created only some of them.
+# The time that the pods of a group may take to appear. During this time, some pods may be missing: another
+# replica is still creating pods, or a service was killed before it had created all of them.
 _LAUNCH_TIME = timedelta(seconds=30)
-# After the Service is back, DNS resolvers may answer for this time that its name does not exist.
+# For this time after the Service is back, DNS resolvers may still answer that its name does not exist.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 

@@ -159,8 +159,8 @@ class NodeInventory:
         labels = node["metadata"].get("labels") or {}
         offers = offered(node["status"].get("allocatable") or {})
         # Pods that the service's scheduler has placed on this node are left out, because the scheduler itself
-        # subtracts them. If the node's flavor has changed since then, the scheduler does not subtract them.
-        # Then they count here.
+        # subtracts them. If the node's flavor has changed since then, the scheduler does not subtract these
+        # pods, so they count here.
         taken = [each for each in self._pods.get(name, {}).values() if each.planned != (flavor, name)]
         topology = self._settings.topology.labels
         return Machine(

@@ -1,4 +1,6 @@
-"""Marks pods for Kueue, so that Kueue decides when their group starts. Also reads Kueue's messages. Pure.
+"""Marks pods for Kueue, so that Kueue decides when their group starts. Also reads Kueue's messages.
+
+This module has no I/O.
 
 Kueue's webhook adds the label `managed`, a finalizer, and a gate to each pod that names a LocalQueue. When
 all pods of a group exist, Kueue makes a Workload with the name of the group. Kueue removes the gates when it
@@ -7,8 +9,8 @@ admits the Workload. To evict the group, Kueue sets the condition TerminationTar
 Kueue removes the finalizers in three cases: all pods have succeeded; all pods have ended, and an annotation
 of one pod says that no pod will be replaced; or the Workload is deleted.
 
-Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
-pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go; apis/visibility/v1beta2/types.go.
+Sources: kubernetes-sigs/kueue, constants/constants.go, pod_webhook.go and pod_controller.go in
+pkg/controller/jobs/pod; apis/kueue/v1beta2/workload_types.go; apis/visibility/v1beta2/types.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -122,9 +124,9 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 def of_stop(pod: Manifest) -> dict[str, str]:
     """Return the annotations that a pod gets when its group is stopped, so that Kueue can finish the group.
 
-    There are none if Kueue does not manage the pod. These annotations are set only at the stop. Until then,
-    Kueue's finalizer keeps pods that have ended from being removed. So the service learns how they ended even
-    if it did not run at that time.
+    The result is empty if Kueue does not manage the pod. These annotations are set only at the stop. Until
+    then, Kueue's finalizer keeps pods that have ended from being removed. So the service learns how they
+    ended even if it did not run at that time.
     """
     return {RETRIABLE: "false"} if is_managed(pod) else {}
 

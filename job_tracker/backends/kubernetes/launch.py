@@ -220,7 +220,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if the pod is being deleted from outside, its failure is observed later
+        return found  # if something other than the service is deleting the pod, its failure is observed later
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

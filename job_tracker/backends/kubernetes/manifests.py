@@ -1,6 +1,6 @@
 """Builds the API objects of a group, with a function for each kind of object.
 
-Pure, except that `fetch_container` reads the text of fetch_program.py.
+The functions are pure, except that `fetch_container` reads the text of fetch_program.py.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Plans the Kubernetes objects of a job. Pure, so that tests can compare whole plans."""
+"""Plans the Kubernetes objects of a job, with pure functions, so that tests can compare whole plans."""
 
 import hashlib
 import json
@@ -237,8 +237,9 @@ def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLa
     """Return the layout of the group, with the address of each rank.
 
     By default, the Service selects the master alone, so the master is found by the Service's name. If every
-    rank needs an address, the Service selects all pods. Its name then resolves to all of them, so each rank
-    is found by its pod's own name (POD.SERVICE). If the group has only one rank, its address is 127.0.0.1.
+    rank needs an address, the Service selects all pods. The Service's name then resolves to all pods, so each
+    rank is found by its pod's own name (POD.SERVICE). If the group has only one rank, its address is
+    127.0.0.1.
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name
     service = naming.master_service_name(group)

@@ -1,4 +1,4 @@
-"""Quantities of the cluster as whole numbers: what nodes offer, and what pods request. Pure."""
+"""Quantities of the cluster as whole numbers: what nodes offer, and what pods request. Pure functions."""
 
 import re
 from collections.abc import Iterable, Mapping

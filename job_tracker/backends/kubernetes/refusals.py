@@ -1,4 +1,4 @@
-"""Turns the API server's refusal of a create call into a diagnosis. Pure."""
+"""Turns the API server's refusal of a create call into a diagnosis, with pure functions."""
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, Invalid, NotFound, QuotaExceeded
 from job_tracker.domain.diagnosis import Category, Diagnosis

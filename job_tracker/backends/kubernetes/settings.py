@@ -172,7 +172,7 @@ class KubernetesSettings(ProgramImages):
                 )
 
     def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
-        """Return the marks of pods for Kueue.
+        """Return the marks that pods get for Kueue; see GroupMarks.
 
         `priorities` has the number of each class of `scheduling.priorities`, by its name.
         """

@@ -1,7 +1,7 @@
-"""Finds the state of a rank from the state of its pod, and a diagnosis if the rank failed. Pure.
+"""Finds the state of a rank from the state of its pod, and a diagnosis if the rank failed.
 
 Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a pod that is being
-deleted may be in any phase.
+deleted may be in any phase. This module has no I/O.
 """
 
 from collections.abc import Iterator, Mapping

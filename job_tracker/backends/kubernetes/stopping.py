@@ -51,7 +51,8 @@ _FORCED_SECONDS = 5.0
 # How long a stop waits for kubelets to remove ended pods. Old kubelets remove pods only every 10 s: a stop
 # does not wait so long, but removes these pods itself.
 _KUBELET_SECONDS = 0.5
-# The shortest grace period, in seconds, with which the API server waits for the node; with 0, it does not.
+# The shortest grace period, in seconds, with which the API server waits for the node. With 0, it would not
+# wait.
 _STALLED_GRACE = 1
 
 

@@ -1,4 +1,4 @@
-"""A strategic merge of an overlay into a pod, as in `kubectl patch` and kustomize. Pure.
+"""A strategic merge of an overlay into a pod, as in `kubectl patch` and kustomize. Pure functions.
 
 Objects merge key by key, and null deletes a key. The lists in _MERGE_KEYS merge element by element, matched
 by the key given there. Any other list is replaced as a whole. `$patch` (merge, replace or delete) in an

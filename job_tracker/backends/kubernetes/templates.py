@@ -1,4 +1,4 @@
-"""Computes the requests that the template of an algorithm adds to its pods. Pure."""
+"""Computes the requests that the template of an algorithm adds to its pods, with a pure function."""
 
 from collections.abc import Mapping
 from typing import Any

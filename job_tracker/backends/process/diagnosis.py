@@ -10,7 +10,7 @@ from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.programs import NOT_EXECUTABLE, NOT_FOUND
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
-# Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
+# Shells, and programs that clean up before they end, report an end by signal N as exit code 128 + N.
 _SIGNALLED = 128
 
 # The resolutions for a program that is missing, or that cannot be executed.

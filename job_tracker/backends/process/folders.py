@@ -35,7 +35,7 @@ class Folders:
         """Return the live groups that are not in `known`, and the known groups that are no longer live."""
         there = set(self._own(self._live))
         names = {_folder_name(group) for group in known}
-        # A folder without a record is left out: its launch was interrupted before it ran anything.
+        # A folder without a record is left out: its launch was interrupted before any process ran.
         found = (self._read_group(self._live / name) for name in sorted(there - names))
         gone = [group for group in known if not (self._live / _folder_name(group)).is_folder()]
         return [folder for folder in found if folder is not None], gone

@@ -58,7 +58,7 @@ class RankProcess:
         self.rank = rank
         self.folder: RankFolder = group.rank(rank)
         self.restarts = 0
-        """The number of restarts of the rank; known once it is followed."""
+        """The number of restarts of the rank; known once the rank is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
         """True if the rank has ended, or counts as ended without a start, and no record shows its outcome."""
@@ -95,7 +95,8 @@ class RankProcess:
         Do nothing if the supervisor was not started yet, or is being started. Raises OSError for a temporary
         fault.
         """
-        # On a busy disk, a supervisor that starts now may take half a minute to write its record.
+        # On a busy disk, a supervisor that is being started may take half a minute to write its record. So
+        # `start` follows it later.
         if not self._is_starting:
             await self._follow(unless_starting=True)
 

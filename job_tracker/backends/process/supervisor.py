@@ -94,7 +94,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
         os.write(2, f"{os.path.basename(folder)} is not started: {reason}\n".encode())
         return None
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
-    # Orphaned descendants become children of this process, so that a double fork cannot escape.
+    # Orphaned descendants become children of this process, so no descendant escapes by a double fork.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
     _reserve("exit.json")
@@ -138,7 +138,7 @@ class _Output:
     def read(self) -> None:
         """Start reading.
 
-        Call this once the child is forked: it closes this process's copy of the write end.
+        Call this after the child is forked, because the call closes this process's copy of the write end.
         """
         os.close(self.inlet)
         self._is_read.acquire()

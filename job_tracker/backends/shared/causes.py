@@ -1,4 +1,4 @@
-"""Finds, among the last lines of a log, the line that names the cause of a failure; and a remedy for it.
+"""Finds the cause of a failure in the last lines of a log: the line that names the cause, and a remedy.
 
 A log is hostile input. Each pattern is applied to a bounded part of one line, and no pattern has nested
 repetitions, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
@@ -32,8 +32,8 @@ LONGEST_CAUSE = 300
 _SEARCHED_LINES = 20
 PROGRESS = "::progress:: "
 """The marker of a report of progress (docs/reports.md). After an error, it shows that training continued."""
-# A line about a step shows, too, that the training continued. A progress bar does not: programs redraw it at
-# their end.
+# A line about a step also shows that the training continued. A progress bar does not, because programs redraw
+# it at their end.
 _WENT_ON = re.compile(
     r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"

@@ -184,9 +184,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether broken streams of the group are not opened again, because the group is being
-        stopped.
-        """
+        """Return whether broken streams of the group stay closed, because the group is being stopped."""
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:

@@ -106,9 +106,9 @@ class _Reading:
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    Usually, this is the last exception. But if `is_consequence` returns true for the line of the last
-    exception, an earlier exception that is not a consequence counts if there is one: an exception that led to
-    the last one, or an exception of another process of the instance. In an exception group, its first
+    Usually, this is the last exception. If `is_consequence` returns true for its line, the exceptions that
+    led to it are checked, and then those of other processes of the instance: the first one that is not a
+    consequence counts. If there is none, the last exception counts. In an exception group, its first
     exception counts. If the program failed because of a command that it had started, the exception at the end
     of the command's output counts.
     """

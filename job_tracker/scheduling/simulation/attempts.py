@@ -42,7 +42,7 @@ class Span:
 class Attempt:
     """An attempt that runs.
 
-    Work is measured in seconds: the time that it takes in the usual size, which `TraceJob.run` assumes.
+    Work is measured in seconds: the time that the work takes in the size that `TraceJob.run` assumes.
     """
 
     number: int

@@ -150,7 +150,7 @@ def _grown(flavor: Flavor, count: int) -> Flavor:
 def _with_nodes(flavor: Flavor, count: int) -> Flavor:
     """Return the flavor with `count` more machines like the first one.
 
-    If `count` is negative, drop the last ones.
+    If `count` is negative, drop the last machines.
     """
     after = len(flavor.nodes) + count
     if after < 1:

@@ -11,7 +11,7 @@ from job_tracker.scheduling.simulation.record import Record
 Key = TypeVar("Key", str, int)
 
 _KEPT_WITHIN = 0.01
-"""The tolerance of promises, in seconds: times are rounded sums."""
+"""The tolerance of promises, in seconds: times are sums with rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)

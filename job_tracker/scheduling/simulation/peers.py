@@ -101,9 +101,9 @@ def conservative(snapshot: Snapshot, now: float) -> Plan:
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
     """Return the planner's plan, but with victims sorted as Kueue sorts them.
 
-    Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
-    victims that are not needed after all are spared, beginning with the last one. Victims are stopped
-    however much they lose. The planner's resizes of elastic jobs are left out.
+    Victims of other queues come first. Otherwise, lower priorities come first, and among equal priorities the
+    newest victims. As in Kueue, victims that are not needed after all are spared, beginning with the last
+    one. Victims are stopped however much they lose. The planner's resizes of elastic jobs are left out.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     stopped = preemptions(snapshot, decided, now, orders=(_newest_first,), patience=math.inf)

@@ -73,7 +73,7 @@ class TraceJob:
     each: tuple[Part, ...] = ()
     """The job's parts. Empty: one part of `instances` equal instances, without other resources."""
     least: int = 0
-    """The smallest number of trainers with which the job starts. 0: it starts only with all."""
+    """The smallest number of trainers with which the job starts. 0: it starts only with all trainers."""
     flavor: str = ""
     """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None

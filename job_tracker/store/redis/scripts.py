@@ -1,15 +1,15 @@
 """The Lua scripts. Each script is one atomic step.
 
-A script that may refuse something decides this before its first write. The exception is REPORT_KEY_ROTATE:
-it deletes unused keys before it checks the number of keys.
+Before its first write, a script checks all reasons to refuse the call. The exception is REPORT_KEY_ROTATE: it
+deletes unused keys before it checks the number of keys.
 
 Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
 read-only replica), it refuses the first write of a script. It never accepts the first write and then
 refuses a later one. So no step is ever half done.
 
 Every script except OPEN gets the id of the store, and does nothing if the server has another store. So a
-server that has lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term
-is over. The first element of an answer is the outcome.
+server that has lost its data stays empty. The scripts by which the tracker writes also get the tracker's
+term, and do nothing if this term is over. The first element of an answer is the outcome.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its digest. The server runs the script by its digest once it knows the script."""
+    """A script and its digest. Calls send the digest, and the text only if the server lacks the script."""
 
     name: str
     text: str

@@ -50,8 +50,8 @@ from job_tracker.store.redis.scripts import Script
 _DELETED_AT_ONCE = 100
 _READ_AT_ONCE = 1000
 
-# For each state that an update may write, the states that the job may have before it: those from which
-# TRANSITIONS leads to the written state, and the written state itself unless it is terminal.
+# For each state that an update may write: the allowed previous states of the job. These are the states from
+# which TRANSITIONS leads to the written state, and the written state itself unless it is terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"
@@ -87,7 +87,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     ) -> "RedisStore":
         """Connect to the server, and return the store, which is created if there is none.
 
-        Raises StoreRefused (checks.py).
+        Raises StoreRefused if the server fails a check (checks.py), or if its changes cannot be followed.
         """
         connection = Connection(address, answer_seconds)
         try:
@@ -338,8 +338,8 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         """See LeaseStore.
 
-        If the server loses its last second of writes, the number of a term may be used again, but its token
-        never is.
+        If the server loses the writes of its last second, a later term may get the same number as a lost
+        term, but never the same token.
         """
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),

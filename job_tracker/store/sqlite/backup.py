@@ -34,7 +34,8 @@ def back_up(path: Path, target: Path) -> None:
 def stage(backup: Path, path: Path) -> Path:
     """Copy a backup to a file beside the store at `path`, and return the copy, which will replace the store.
 
-    Raises StoreRefused, for example for a backup that never had a job.
+    Raises StoreRefused if `backup` is not a file, is damaged, was written by another program or a newer
+    version, cannot be copied, or never had a job.
     """
     staged = path.with_name(f"{path.name}.restoring")
     if not backup.is_file():

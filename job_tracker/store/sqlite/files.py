@@ -110,10 +110,10 @@ class OpenFiles:
 def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock.
 
-    Raises StoreRefused if another service uses the store, if one of the store's files is a link, or if its
-    folder cannot be written. The kernel frees the lock when the process ends. The folder is created if
-    needed. If possible, other users lose access to the folder, since anyone who can read the report keys in
-    the store can forge reports.
+    Raises StoreRefused if another service uses the store, if one of the store's files is a link, or if the
+    store's folder cannot be written. The kernel frees the lock when the process ends. The folder is created
+    if needed. If possible, other users lose access to the folder, since anyone who can read the report keys
+    in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():

@@ -54,8 +54,8 @@ def _tagged(
 ) -> Iterator[int]:
     """Yield the ids of the jobs that have all tags of the filter, newest first.
 
-    The ids with one of the tags are read from ranges of the index, and merged. The other tags are looked up
-    for each job.
+    The ids of the jobs with the first tag are read from ranges of the index, and merged. For each of these
+    jobs, the other tags are looked up.
     """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
@@ -151,7 +151,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether the filter has an algorithm or a name prefix, and most jobs are in its projects.
+    """Return whether the filter has an algorithm or a name prefix, and its projects have most of the jobs.
 
     If so, the index by algorithm or by name is better than the index by project: most of the jobs with this
     algorithm or name are probably in these projects.

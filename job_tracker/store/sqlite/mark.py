@@ -119,7 +119,7 @@ class Marker:
         self._free -= 1
 
     def ids_were_skipped(self) -> None:
-        """Note that ids were skipped, so that the last id is looked up again before the next reservation."""
+        """Record that ids were skipped. Before the next reservation, the last id is looked up again."""
         self._free = 0
 
     def settle(self, connection: sqlite3.Connection) -> None:

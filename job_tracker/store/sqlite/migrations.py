@@ -3,10 +3,10 @@
 # Entry i migrates a file from version i to version i + 1. Released entries must never change.
 #
 # Triggers keep other tables consistent with `jobs`. `tallies`, `project_tallies` and `queued_of_callers` have
-# numbers of jobs, `job_tags` has the tags, and `remains` has the deleted jobs that left groups or logs.
-# `queue_blocks` has the number of queued jobs for each queue and each block of 256 ids. This table makes it
-# cheap to find a job's position in its queue: a query reads one range of blocks, and one range of jobs within
-# a block.
+# numbers of jobs, `job_tags` has the tags, and `remains` has the deleted jobs whose groups and logs are still
+# to be removed. `queue_blocks` has the number of queued jobs for each queue and each block of 256 ids. This
+# table makes it cheap to find a job's position in its queue: a query reads one range of blocks, and one range
+# of jobs within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (

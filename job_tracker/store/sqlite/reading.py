@@ -1,4 +1,4 @@
-"""The function with which the parts of a SQLite store read. The store passes this function to them."""
+"""The function by which the parts of a SQLite store read rows. The store passes it to these parts."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

@@ -13,8 +13,8 @@ from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
-# Returns a row for each attempt of each key, and one row for each key without attempts. One statement reads
-# both tables, so that the keys and the attempts are from the same moment.
+# For each key, this returns a row for each attempt that may use the key, or one row if there are none. One
+# statement reads both tables, so that the keys and the attempts are from the same moment.
 _KEYS = "SELECT * FROM report_keys LEFT JOIN report_key_attempts ON key = id ORDER BY id"
 
 

@@ -43,7 +43,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # the most cached jobs, and the most characters of the spec of each
+_MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # the most cached jobs; the most characters of a cached job's spec
 
 
 class SqliteStore(

@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""After a commit with at least this many operations, the next commit waits for an equal number."""
+"""If a commit has n operations, and n is at least this number, the next commit waits for n operations."""
 _PATIENCE = 0.01
 """The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))

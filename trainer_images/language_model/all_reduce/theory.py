@@ -74,7 +74,7 @@ def binary_blocks(rank: int, size: int) -> Traffic:
 
     In its block, each process sums a part of the tensor. If there is a larger block, the process also sends
     its part to the next larger one, in k messages if that block is k times larger. If there is a smaller
-    block, it later sends the sum of its part to one process of the next smaller one.
+    block, the process later sends the sum of its part to one process of the next smaller block.
     """
     blocks = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
     place = next(place for place in range(len(blocks)) if rank < sum(blocks[: place + 1]))

@@ -6,7 +6,7 @@
 * `shards` divides the weights and the optimizer's state, and `flat` makes vectors of a model's tensors;
 * `messages` lists the messages between processes, and `transport` sends them;
 * `replica` is a server or a standby, `leader` orders the gradients for all servers, and `worker` sends
-  gradients and collects weights. These three handle messages without a network, so a test can lose any
-  process between any two messages;
+  gradients and collects weights. These three handle messages without a network, so a test can simulate
+  the loss of any process between any two messages;
 * `running` has the loops of servers, standbys and workers.
 """

@@ -23,7 +23,7 @@ class History:
         self.last = dict.fromkeys(workers, 0)
         """The number of each worker's latest gradient."""
         self._recent: deque[Order] = deque(maxlen=len(workers))
-        """The latest gradients: as many as there are workers.
+        """The latest gradients: at most as many as there are workers.
 
         These are enough to inform another server: a server is behind by at most one gradient of each worker,
         because workers wait for all servers.
@@ -111,7 +111,7 @@ class Leader:
             del self._servers[shard]
 
     def lose_worker(self, worker: int, left: int) -> None:
-        """Check that `left` workers, the remaining ones, suffice for an update. Raises GroupError if not."""
+        """Check that the `left` remaining workers suffice for an update. Raises GroupError if not."""
         needed = self._rule.speculates_after or (self._rule.gradients if self._rule.in_step else 1)
         if left < needed:
             raise GroupError(

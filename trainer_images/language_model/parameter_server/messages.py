@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Kind(IntEnum):
-    """The kinds of messages. Each documents its numbers (in parentheses) and its tensor.
+    """The kinds of messages. For each kind, its numbers are listed in parentheses, then its tensor.
 
     The gradients of a worker are numbered from 1.
     """
@@ -17,7 +17,7 @@ class Kind(IntEnum):
     asks for the worker's first weights."""
     WEIGHTS = 1
     """Server to worker: (number of the worker's last gradient, version, share of the batch), the shard's
-    weights for the next gradient. Share -1 stands for the worker's own next batch."""
+    weights for the next gradient. With share -1, the worker takes its own next share."""
     HAVE = 2
     """Server to leader: (worker, gradient's number, bytes sent, bytes received). The gradient has arrived."""
     TAKE = 3
@@ -27,8 +27,8 @@ class Kind(IntEnum):
     COPIED = 5
     """Standby to its server: the standby has taken the copy."""
     HERE = 6
-    """Server to leader, if one of them has just taken over: (number of gradients whose place in the order
-    the server knows)."""
+    """Server to leader, if one of them has just taken over: (number of ordered gradients that the server
+    knows)."""
     ASK = 7
     """Leader to server: the leader needs the state after the gradients ordered so far."""
     STATE = 8

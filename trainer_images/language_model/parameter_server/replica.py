@@ -70,14 +70,14 @@ class Replica:
         self._orders: deque[Order | None] = deque()
         """The ordered gradients that are not in `_copied` yet. None is the leader's request for the state."""
         self._copied: deque[Gradient] = deque()
-        """The gradients to take next. If there is a standby, their copies were sent to it, and each is taken
-        here only after the standby has taken it."""
+        """The gradients to take next. If there is a standby, copies were sent to it. This process then takes
+        a gradient only after the standby has taken the copy."""
         self._confirmed = 0
         """The number of gradients in `_copied` that the standby has taken."""
         self._history = History(roles.workers)
         self._answers: dict[int, Message] = {}
-        """The latest weights for each worker, kept by a standby. After it has taken over, it sends them to a
-        worker that repeats its gradient."""
+        """The latest weights for each worker, kept by a standby. After the standby has taken over, it sends
+        these weights to a worker that repeats its gradient."""
         self.updates: deque[Update] = deque()
         """The latest updates, which the caller removes."""
         self.leader: Leader | None = None
@@ -175,7 +175,7 @@ class Replica:
         return True
 
     def _copy(self) -> None:
-        """Move the gradients that have arrived to `_copied`, in their order, and copy them to the standby, if
+        """Move arrived gradients into `_copied` in the leader's order, and send copies to the standby, if
         there is one.
 
         A request for the state is answered once the gradients before it have been taken. Raises GroupError if

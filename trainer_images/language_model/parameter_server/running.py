@@ -44,9 +44,9 @@ def work(
 ) -> int:
     """Compute gradients of `model` until the weights have had all `updates`. Return the number of gradients.
 
-    `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
-    that share in the model, and returns the loss. Share -1 stands for this worker's own next batch. At the
-    end, the model has the last weights. Raises GroupError if a server is lost and has no standby left.
+    `learn` takes the number of updates of the weights, and a share of the batch or -1 for this worker's own
+    next share. It computes the gradients of that share in the model, and returns the loss. At the end, the
+    model has the last weights. Raises GroupError if a server is lost and has no standby left.
     """
     count = 0
     while True:

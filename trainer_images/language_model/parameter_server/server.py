@@ -85,7 +85,7 @@ class ParameterServer:
         """Return the current weights, for the next gradient of `worker`."""
         weights = flat.weights_of(self._model)
         self._read[worker] = self.version
-        if self.rule.speculates_after and worker not in self._shares:  # later, `_assigned` gives it shares
+        if self.rule.speculates_after and worker not in self._shares:  # `_assigned` gives later shares
             share = self._next_share()
             assert share is not None
             self._shares[worker] = self.version, share

@@ -52,7 +52,7 @@ class Rule:
     speculates_after: int = 0
     """The number of shares that must have a gradient before idle workers start the other shares again.
 
-    0: the rule does not speculate, and each worker computes gradients of its own batches.
+    0: the rule does not speculate, and each worker computes gradients of its own shares of the batches.
     """
     weakens_stale: bool = False
     """Whether a gradient is divided by its staleness, if that is above 1."""

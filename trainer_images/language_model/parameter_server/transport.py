@@ -20,7 +20,7 @@ from language_model.parameter_server.messages import Kind, Message
 _NUMBERS = 4
 _UNBOUNDED = timedelta(days=3650)
 """The time-out of gloo, which is never reached. If an exchange timed out, gloo would close all connections
-of the group. But a peer may be silent as long as another peer sends messages. So Mailbox has a time-out of
+of the group. But a silent peer is no error while other peers send messages. So Mailbox has a time-out of
 its own."""
 
 

@@ -138,8 +138,8 @@ class CheckpointFolder:
 
         Call this only after `publish` has returned: until then, perhaps only the older checkpoints
         exist. If a later run has started, this raises SupersededError and removes nothing, because that run
-        may be reading. The checkpoints and the runs come from one listing. So a run that is not in this
-        listing starts later, and finds the newest checkpoint, which is kept.
+        may be reading checkpoints. The checkpoints and the runs come from one listing. So a run that is not
+        in this listing starts later, and finds the newest checkpoint, which is kept.
         """
         listing = self.check_not_superseded(run)
         kept = [checkpoint for checkpoint in listing.published if checkpoint not in unusable][:keep]

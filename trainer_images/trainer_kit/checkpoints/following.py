@@ -14,8 +14,8 @@ from trainer_kit.termination import Terminated
 def ending_with_leader() -> Iterator[None]:
     """Defer SIGTERM during the block, because the leader needs this process for its last checkpoint.
 
-    After the checkpoint, the leader lets this process end: the block returns, or raises GroupError. If
-    SIGTERM has arrived, this then raises Terminated. Without CHECKPOINT_URI, SIGTERM is not deferred.
+    After the checkpoint, the leader lets this process end: the block ends, or raises GroupError. If SIGTERM
+    has arrived, this function then raises Terminated. Without CHECKPOINT_URI, SIGTERM is not deferred.
     """
     settings = Settings.from_environment()
     if settings.uri is None:

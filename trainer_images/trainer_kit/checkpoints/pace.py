@@ -6,9 +6,9 @@ from collections.abc import Callable
 from trainer_kit.checkpoints.settings import Settings
 
 LOOK_SECONDS = 0.2
-"""The approximate time between two exchanges. An exchange takes less than a millisecond.
+"""The approximate time in seconds between two exchanges, by which the reaction to SIGTERM may be delayed.
 
-The reaction to SIGTERM may be delayed by this time.
+An exchange takes less than a millisecond.
 """
 
 

@@ -64,7 +64,10 @@ def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Ex
 
 
 def with_retries(action: Callable[[], T]) -> T:
-    """Run `action`, and return its result. After a StorageError, retry after each of PAUSES in turn."""
+    """Run `action`, and return its result.
+
+    After a StorageError, wait for the next pause in PAUSES, and retry. The error of the last retry is raised.
+    """
     for pause in PAUSES:
         try:
             return action()
@@ -77,7 +80,10 @@ def with_retries(action: Callable[[], T]) -> T:
 def _check_together(
     folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest, exchange: Exchange
 ) -> None:
-    """Check every part once: each process checks its share. If one is damaged, all raise DamagedError."""
+    """Check every part once: each process checks its share.
+
+    If a part is damaged, all processes raise DamagedError.
+    """
     own = list(manifest.parts.items())[exchange.rank :: exchange.size]
 
     def check() -> None:

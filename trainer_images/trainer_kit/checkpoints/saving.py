@@ -43,10 +43,10 @@ class Saver:
         self._exchange = exchange
         self._pending: Future[None] | None = None
         self._in_doubt: Checkpoint | None = None
-        """The checkpoint that rank 0 has tried to publish without knowing the result."""
+        """The checkpoint that rank 0 has tried to publish, if rank 0 does not know the result."""
         self.newest: Checkpoint | None = None
-        """The last published checkpoint of this run, as far as this process knows. Rank 0 knows it, unless a
-        later one is in doubt."""
+        """The last published checkpoint of this run, as far as this process knows. Rank 0 always knows
+        it, except while a later checkpoint is in doubt."""
         self.failures = 0
         """The number of failed saves since the last successful one."""
         self.superseded: SupersededError | None = None

@@ -25,7 +25,7 @@ class Daemon(NamedTuple):
 
 
 def environment_of(place: Place) -> dict[str, str]:
-    """Return the environment variables with which agents reach this launcher, on the same machine."""
+    """Return the environment variables by which agents on the same machine reach this launcher."""
     return {"MPI_AGENT_HOST": place.meeting.host if place.meeting.on_loopback else "127.0.0.1"}
 
 

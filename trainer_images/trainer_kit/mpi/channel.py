@@ -44,7 +44,7 @@ class Channel:
     async def connected(cls, host: str, port: int, token: str) -> Self:
         """Connect to the launcher, and return the channel.
 
-        Raises OSError if it cannot connect, and StrangerError if the launcher does not prove that it knows
+        Raises OSError if the connection fails, and StrangerError if the launcher does not prove that it knows
         the token.
         """
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
@@ -60,7 +60,7 @@ class Channel:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 await self._send_line(nonce)
                 theirs = await self._receive_line()
-                # The proof includes the sender's role, so that the peer cannot return it as its own proof.
+                # The proof includes the sender's role, so that the peer cannot send the same proof back.
                 await self._send_line(proof(own, nonce, theirs))
                 given = await self._receive_line()
         except (OSError, EOFError, ValueError) as error:  # a TimeoutError is an OSError
@@ -101,7 +101,7 @@ class Channel:
 def _enable_keepalive(writer: asyncio.StreamWriter) -> None:
     """On Linux, let the connection fail within half a minute after the peer's machine is gone.
 
-    TCP_USER_TIMEOUT is for connections whose last data was not acknowledged, which keepalive does not probe.
+    Keepalive does not probe a connection while sent data is unacknowledged; then, TCP_USER_TIMEOUT applies.
     """
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

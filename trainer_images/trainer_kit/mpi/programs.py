@@ -41,7 +41,7 @@ async def run(program: Sequence[str], environment: Mapping[str, str]) -> int:
     Returns its exit code as shells do: 128 + n for signal n. On cancellation, the program gets SIGTERM, and
     SIGKILL after GRACE_SECONDS.
     """
-    # Use a separate folder, because instances on one machine would delete each other's session files.
+    # Use a separate folder: otherwise, instances on one machine would delete each other's session files.
     with TemporaryDirectory(prefix="mpi-") as scratch:
         process = await asyncio.create_subprocess_exec(
             *program,

@@ -11,7 +11,7 @@ compared between the ranks, and with the file SHA256SUMS if the dataset has one.
 * `peers` sends pieces from rank to rank, and counts their bytes;
 * `ways` are the ways in which pieces reach all ranks;
 * `sums` computes and compares hashes;
-* `kept` keeps staged datasets on disk for later jobs, up to a size;
+* `kept` keeps staged datasets on disk for later jobs, up to a total size;
 * `settings` reads the environment, and `stage` puts all of it together.
 """
 

@@ -1,4 +1,4 @@
-"""Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
+"""Staged datasets that stay on a machine's disk, up to a total size, for all its processes and jobs.
 
 A dataset is a folder, named by a key. A process that uses a dataset holds a shared lock on the dataset's lock
 file. Before a process removes a dataset to make room, it takes an exclusive lock on this file. A folder is

@@ -20,8 +20,8 @@ LEAST, PIECE = 64 << 10, 4 << 20
 A rank holds about three pieces in memory at a time.
 """
 _EACH = 4
-"""The number of pieces for each rank, unless the limits of their size require fewer or more. With fewer
-pieces than ranks, some ranks would have nothing to read."""
+"""The usual number of pieces for each rank. The limits of a piece's size may lead to fewer or more pieces.
+With fewer pieces than ranks, some ranks would have nothing to read."""
 
 
 class File(NamedTuple):

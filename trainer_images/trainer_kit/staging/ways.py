@@ -53,7 +53,8 @@ def route(way: Way, rank: int, size: int) -> Route:
         case Way.DIRECT:
             return Route(None)
         case Way.BROADCAST:
-            # The parent has the rank's number with the lowest 1 bit cleared. The largest subtree comes first.
+            # The parent's number is the rank's number with its lowest 1 bit cleared. Of the children, the one
+            # with the largest subtree comes first.
             bits = reversed(range((rank & -rank).bit_length() - 1 if rank else size.bit_length()))
             children = [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
             return Route(rank & (rank - 1) if rank else None, children)
@@ -98,7 +99,7 @@ def _around_the_ring(pieces: Sequence[Piece], read: Read, peers: Peers, arrived:
 
 
 def _one_ahead(read: Read, pieces: Sequence[Piece]) -> Iterator[bytes]:
-    """Yield the content of the pieces. Each piece is read while the one before is sent and written."""
+    """Yield the content of the pieces. Each piece is read while the previous one is sent and written."""
     with ThreadPoolExecutor(1, "staging") as reader:
         coming = reader.submit(read, pieces[0]) if pieces else None
         for following in [*pieces[1:], None]:

@@ -119,8 +119,8 @@ def _of_attempts(job: Job) -> str:
 def _waiting(job: Job) -> str:
     """Return a sentence on why the job waits; "" if no reason is known.
 
-    The sentence says why the launch waits, or else has the note of the cluster's own queue, or else the first
-    note of a rank.
+    The sentence has the first of these that is known: the reason why the launch waits, the note of the
+    cluster's own queue, the first note of a rank.
     """
     if job.waits_for:
         return f" It waits: {job.waits_for}."

@@ -40,7 +40,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Decision:
-    """The choice of a study: the number of instances of the job, and the values that follow from it."""
+    """The choice of a study: the number of instances, the parameters and the request key of the job."""
 
     instances: int
     parameters: Mapping[str, str]

@@ -2,8 +2,8 @@
 
 The service is `training-service serve` with its default data folder. Its callers need the operator's token,
 which only this user can read. So on a machine with several users, other users cannot run programs through
-this service. These files are in the folder `training-service/background` of XDG_STATE_HOME (by default,
-`~/.local/state`):
+this service. The folder `training-service/background` in XDG_STATE_HOME (by default, `~/.local/state`) has
+these files:
 
     lock            held while a service is started, so that two commands do not start two services
     service.pid     the service's pid; see background_starter.py

@@ -1,9 +1,9 @@
 """Writes its own pid to a file, and then becomes a background service.
 
-It runs as `python -I -S background_starter.py RECORD COMMAND...`, where RECORD is the path of the file. So
-the file exists for each service, even if trainctl is killed right after the start. The file has the pid, and
-the start time of the process in ticks since the start of the machine. The time distinguishes the process from
-a later one with the same pid.
+It runs as `python -I -S background_starter.py RECORD COMMAND...`, where RECORD is the path of the file. The
+file is written before the service runs. So it exists for each service, even if trainctl is killed right after
+the start. The file has the pid, and the start time of the process in ticks since the start of the machine.
+The time distinguishes the process from a later one with the same pid.
 """
 
 import os

@@ -169,7 +169,7 @@ class Output:
 
 
 def as_json(message: Message | Entry) -> str:
-    """Return a message as one line of JSON, with the field names of the API and including zero values.
+    """Return a message as one line of JSON, with the field names of the API. Zero values are included.
 
     As always in protobuf's JSON, 64-bit integers are strings and times are RFC 3339.
     """
@@ -204,7 +204,7 @@ def remark(text: str) -> None:
 
 
 class Remarks(logging.Handler):
-    """Prints the client's log records as remarks, for example that it lost the service and retries."""
+    """Prints the client's log records as remarks: for example, the client lost the service and retries."""
 
     def __init__(self, is_quiet: Callable[[], bool]) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ def create(
         table = document.get(key)
         document[key] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
     settings = checked(document)
-    # If Optuna is missing, these calls raise an error, before the folder is created.
+    # If the sweep needs Optuna but it is missing, these calls raise an error before the folder is created.
     method_of(settings)
     pruner_of(settings)
     path = folder or _default_folder(file, settings.name)

@@ -81,7 +81,7 @@ def run_sweep(session: Session, path: Path, limits: Limits) -> None:
 
 
 def cancel_sweep(session: Session, path: Path) -> None:
-    """Cancel a sweep and its jobs. May be repeated."""
+    """Cancel a sweep and its jobs. The cancellation may be repeated."""
     with _runner(session, path, Limits(at_once=None, max_failures=None, every=0)) as runner:
         runner.cancel()
     session.output.note(f"the sweep in {path} is cancelled; the service stops its running jobs")

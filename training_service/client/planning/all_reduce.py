@@ -27,8 +27,8 @@ class Comparison:
     alone: Mapping[str, float]
     """The time of each algorithm if nothing is computed meanwhile."""
     waiting: Mapping[str, float]
-    """The time that a step waits, for each algorithm. The backward pass hides messages of the library's
-    algorithm, but not of the other algorithms."""
+    """The time that a step waits, for each algorithm. Messages of the library's algorithm overlap with the
+    backward pass; messages of the other algorithms do not."""
 
     @property
     def best(self) -> str:
@@ -77,8 +77,8 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
     """Return the seconds of latency and of transfer for exchanges between pairs of ranks.
 
-    The distance between the ranks of a pair is halved in each round. Ranks beyond the largest power of two
-    also exchange all bytes with another rank.
+    The distance between the ranks of a pair is halved in each round. If the number of ranks is not a power of
+    two, the ranks above the largest power of two also exchange all bytes with another rank.
     """
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
@@ -93,9 +93,9 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the seconds of latency and of transfer for a tree in each machine, and a ring between machines.
+    """Return the seconds of latency and of transfer for trees within machines, and a ring between machines.
 
-    The ring has one rank of each machine.
+    Each tree connects the ranks of one machine. The ring has one rank of each machine.
     """
     node = min(n, cluster.per_machine)
     machines = math.ceil(n / node)

@@ -224,8 +224,8 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # The stage with the head gets fewer layers. So the slowest rank takes the mean time of all ranks or, if
-    # that is longer, the time for the most layers of any rank.
+    # The stage with the head gets fewer layers. So the slowest rank takes the longer of two times: the mean
+    # time of all ranks, and the time for the most layers of any rank.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages

@@ -127,11 +127,11 @@ class Model:
         `tensor` is the number of tensor ranks.
 
         The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a GPT,
-        these are 16 vectors of `width` numbers. In 16-bit numbers, they take 32 bytes for each unit of the
-        width; with dropout, the paper counts 34 bytes. Four of these vectors are divided among the
-        tensor ranks only with sequence parallelism: the inputs of the two norms, and of the matrices after
-        them. The others are always divided. A gated feed-forward part keeps the inputs and the output of its
-        gate.
+        a single tensor rank keeps 16 vectors of `width` numbers. In 16-bit numbers, these vectors take 32
+        bytes for each unit of the width; with dropout, the paper counts 34 bytes. Four of the vectors are
+        divided among the tensor ranks only with sequence parallelism: the inputs of the two norms, and of the
+        matrices after the norms. The other vectors are always divided. A gated feed-forward part keeps the
+        inputs and the output of its gate.
         """
         whole = 4.0 * self.width
         divided = (

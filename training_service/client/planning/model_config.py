@@ -135,7 +135,8 @@ def _check_size(path: Path, document: Mapping[str, Any], model: Model) -> None:
     """Raise ValueError if the number of parameters in an index of weights beside the file differs from that
     of the model by more than 10 %.
 
-    The number is checked only if the config.json names the type of the weights, and the type is known here.
+    The number is checked only if the config.json names the type of the weights, and `_SIZES_OF_NUMBERS` has
+    this type.
     """
     index = path.with_name("model.safetensors.index.json")
     size_of_number = _SIZES_OF_NUMBERS.get(str(document.get("torch_dtype") or document.get("dtype")))

@@ -7,7 +7,7 @@ from training_service.client.planning.costs import Layout, Training
 from training_service.client.planning.reasons import VOCABULARY, parameters
 
 _LARGEST: Final = {"HEADS": 10_000, "CONTEXT": 4095, "BATCH_SIZE": 1_000_000, "MICRO_BATCHES": 100_000}
-"""The largest values that language-model accepts, for parameters to which a plan may give larger values."""
+"""The largest values that language-model accepts, for the parameters that a plan may set higher."""
 
 
 def refusals(training: Training, layout: Layout) -> Iterator[str]:
@@ -15,7 +15,8 @@ def refusals(training: Training, layout: Layout) -> Iterator[str]:
     `parameters`; nothing if it can.
 
     The search does not apply these rules, because other programs may support such layouts. The rules are
-    those of language_model/layout.py that a plan could break. The client does not have that module.
+    those of language_model/layout.py that a plan could break. They are repeated here, because the client
+    does not have that module.
     """
     model, strategy = training.model, layout.strategy
     given = parameters(training, layout)

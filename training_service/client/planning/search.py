@@ -9,7 +9,7 @@ from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Time, Training
 
 LEAST_GAIN = 0.5
-"""Each added device must add at least this share of the mean speed of the devices so far; see `decide`."""
+"""An added device must add at least this share of the mean speed of the devices before it; see `decide`."""
 
 MOST_CONTEXT_RANKS = 64
 

@@ -19,8 +19,8 @@ _MESSAGE = 240 * 1024
 _PIECES = 512
 _NAMED = 5
 _CALL = 256 << 20
-"""The most bytes of content in a call. Larger uploads make several calls, so that the service checks
-again whether the caller may upload.
+"""The most bytes of content in a call. Larger uploads make several calls: the service checks at each call
+whether the caller may upload.
 """
 
 OnProgress = Callable[[int, int], None]

@@ -139,8 +139,8 @@ class Law:
         return instances / value if self._form.is_rate else value
 
     def interval(self, instances: float) -> tuple[float, float] | None:
-        """Return a lower and an upper bound of the step's time: if the law is right, the time is within them
-        in 95 of 100 cases.
+        """Return a lower and an upper bound of the step's time. If the law is right, the time is between the
+        bounds in 95 of 100 cases.
 
         None: the law's error is unknown, because there are only as many points as coefficients, and not all
         points have standard errors.
@@ -189,10 +189,10 @@ class Law:
 def fit(points: Iterable[Point], scaling: Scaling) -> Law:
     """Fit the simplest law that explains all points; if no law does, the law with the least sum of squares.
 
-    Differences count as shares of the time, so that small and large times count alike. A law needs at least
-    as many different numbers of instances as coefficients. The criterion AICc could choose between laws if
-    there were many points. But it is not defined for two coefficients and four points, the usual numbers of a
-    study.
+    Differences count as shares of the time, so that small and large times count alike. A law with k
+    coefficients needs points for at least k different numbers of instances. The criterion AICc could choose
+    between laws if there were many points. But it is not defined for two coefficients and four points, the
+    usual numbers of a study.
 
     Raises ValueError without points.
     """

@@ -35,8 +35,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A prediction of a step's time: the sum of work, the part of the ring all-reduces' time that passes do
-    not hide, and the rest.
+    """A prediction of a step's time: the sum of the work, the part of the ring all-reduces' time that does
+    not overlap with passes, and the rest.
     """
 
     scaling: Scaling

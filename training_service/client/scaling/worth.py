@@ -18,7 +18,7 @@ class Prices:
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
-    """Return the smallest number of instances at which one more instance is not worth it, but at most `most`.
+    """Return the number of instances up to which each added instance is worth it; at most `most`.
 
     An added instance is worth it if it adds at least the share `least` of the speed of one instance alone.
     Raises ValueError unless `least` is above 0 and at most 1.
@@ -51,7 +51,7 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
     """Return how many instances are worth using. `rates` has the measured rate of each number to choose from.
 
-    With both prices, it is the number with which an example costs least. Otherwise, begin with the smallest
+    With both prices, return the number with which an example costs least. Otherwise, begin with the smallest
     number. Go on to the next larger number as long as each added instance adds, on average, at least
     `least_efficiency` times `one`, the rate of one instance. Raises ValueError if `rates` is empty.
     """

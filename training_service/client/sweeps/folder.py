@@ -81,7 +81,7 @@ def create(folder: Path, settings: Sweep, address: str, project: str = "") -> No
             file.write(record.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        (folder / _EVENTS).write_bytes(b"")  # first, so that old events never belong to the new settings
+        (folder / _EVENTS).write_bytes(b"")  # before the rename, so that no old event belongs to new settings
         draft.rename(folder / _SETTINGS)
         _sync(folder)
 

@@ -18,7 +18,7 @@ class NoValue(Exception):
 
 
 class UnknownMetric(NoValue):
-    """The job has reported other metrics, but never the metric of the objective. Its name may be wrong."""
+    """The job has reported other metrics, but never the objective's metric, whose name may be wrong."""
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:

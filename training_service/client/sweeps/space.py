@@ -57,7 +57,7 @@ class Choices(BaseModel):
 class Range(BaseModel):
     """The numbers from `low` to `high`, both included.
 
-    They are integers if `low`, `high` and, if it is set, `step` are integers.
+    They are integers if `low` and `high` are integers, and `step` is an integer or not set.
 
     With `log`, the logarithm of the value is drawn uniformly. With `step`, the values are `low` plus
     multiples of `step`.
@@ -104,8 +104,8 @@ class Range(BaseModel):
                 if self.is_whole
                 else random.uniform(self.low, self.high)
             )
-        # Whole numbers are drawn as real numbers and then rounded. Without the margin, the two ends would
-        # come up too rarely.
+        # Whole numbers are drawn as real numbers and then rounded. Without the margin, the lowest and the
+        # highest number would be drawn too rarely.
         margin = 0.5 if self.is_whole else 0.0
         drawn = math.exp(random.uniform(math.log(self.low - margin), math.log(self.high + margin)))
         within = min(max(drawn, self.low), self.high)

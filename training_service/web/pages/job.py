@@ -90,9 +90,9 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return a version of the part that changes, made at `since` or later.
+    """Return a version of the page's changing part. The version was made at `since` or later.
 
-    Viewers with the same rights share it.
+    Viewers with the same rights share the version.
     """
     caller = visit.who
 

@@ -14,7 +14,7 @@ from training_service.web.log_lines import MOST_LINES, Read, lines_of, part_of, 
 from training_service.web.visits import Visit
 
 _PAUSE: Final = 0.2
-"""Seconds between two events of a log that grows fast. Pieces that come meanwhile wait."""
+"""Seconds between two events of a log that grows fast. Pieces that come meanwhile are sent later."""
 _NO_LINES: Final = Read([], "", goes_on=False)
 _MOST_RANKS: Final = 256
 

@@ -59,9 +59,9 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return a version of the queue, made at `since` or later.
+    """Return a version of the page's changing part. The version was made at `since` or later.
 
-    Viewers with the same rights and filter share it.
+    Viewers with the same rights and filter share the version.
     """
     caller = visit.who
 

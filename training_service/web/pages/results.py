@@ -28,7 +28,7 @@ async def artifacts(visit: Visit) -> Response:
 
 
 async def fetch(visit: Visit) -> Response:
-    """Send an artifact as a file to keep. No browser may show it, because training code has written it."""
+    """Send an artifact as a file to keep. Browsers must not show it, because training code has written it."""
     name = visit.request.path_params["name"]
     pieces = visit.jobs.fetch(visit.who, visit.job_id, name)
     first = await anext(pieces, b"")  # errors here get an error page; later ones do not

@@ -27,8 +27,8 @@ from trainer_kit.errors import StorageError
 from trainer_kit.group import Group
 
 _STORAGE_PATIENCE = timedelta(days=1)
-"""The time-out of exchanges between the threads that save. It is long because large files take long, and the
-training does not wait for them."""
+"""The time-out of exchanges between the threads that save. It is long, because large files take long to write
+and the training does not wait for these threads."""
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def kept(
     has begun. Every process of the group must call this.
 
     Without CHECKPOINT_URI, this only counts steps. Raises StorageError if a checkpoint cannot be read,
-    DamagedError as in `resume`, and ParameterError, UnfitError, UntrustedTypeError and SupersededError (see
-    `errors`).
+    DamagedError as in `resuming.resume`, and ParameterError, UnfitError, UntrustedTypeError and
+    SupersededError (see `errors`).
     """
     settings = Settings.from_environment()
     if settings.uri is None:

@@ -1,8 +1,8 @@
 """Serializes objects. Loads them without running code from the data, unless `weights_only` is false.
 
 All jobs write to one storage, so another job may have written the files of a checkpoint, and a pickle can
-call any function. So tensors and plain values are loaded with `weights_only`. That allows the types of
-PyTorch, the types listed here, and those that the training code allows with
+call any function. So tensors and plain values are loaded with `weights_only`, which allows only the
+types of PyTorch, the types listed here, and those that the training code allows with
 `torch.serialization.add_safe_globals`. The list of a checkpoint's tensors (its file .metadata) is a pickle,
 too. In this list, only the types that such lists need are allowed.
 """

@@ -50,8 +50,8 @@ class State:
         """Return the state for torch.distributed.checkpoint.
 
         Tensors of the model and the optimizers are those in use, not copies. Each process returns its shards
-        of them, its random state and its state of PowerSGD, if there is one. Rank 0 also returns the state of
-        `others`.
+        of these tensors, its random state, and its state of PowerSGD if there is one. Rank 0 also returns the
+        state of `others`.
         """
         tensors = self._tensors()
         # Refuse an object now if a later run could not load it.

@@ -49,7 +49,7 @@ class Row:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of the time that a rank spends waiting for others."""
+    """The share of the time in which a rank waits for other ranks of its pipeline."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
     slowdown: float

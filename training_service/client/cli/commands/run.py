@@ -214,7 +214,7 @@ def _bytes(max_size: str) -> int:
 
 
 def _start_service(session: Session) -> None:
-    """Start a service at the default address, unless one runs there or the user chose another service."""
+    """Start a service at the default address if none runs there and the user chose no other service."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(

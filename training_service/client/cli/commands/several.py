@@ -22,8 +22,8 @@ def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], N
     """Call `act` for each job once, in threads. Call `show` for each result, in the order of the jobs.
 
     Failures are printed in this order, too, and the first one determines the exit code. After Unavailable or
-    Untrusted, no further call is made, since it would fail in the same way. The error is raised when the
-    calls in progress have ended.
+    Untrusted, no further call is made, since it would fail in the same way. The first of these two errors is
+    raised when the calls in progress have ended.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()

@@ -1,4 +1,4 @@
-"""Options of `trainctl scale`: when more instances are worth it, and how often the jobs are checked.
+"""Options of `trainctl scale`: when more instances are worth their cost, and how often jobs are checked.
 
 `trainctl submit --instances auto` has options with the same names, and checks them with `prices`, too.
 """

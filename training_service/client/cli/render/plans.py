@@ -46,7 +46,7 @@ class Advice:
     def shown(self) -> list[Choice]:
         """The best choices on the chosen number of devices, the best one first.
 
-        If the second-best choice (`reasons.runner_up`) is not among them, it is added at the end.
+        If the second-best choice (`reasons.runner_up`) has another number of devices, it is added at the end.
         """
         first = list(self.decision.at_best[:_SHOWN])
         other = reasons.runner_up(self.decision)

@@ -1,4 +1,4 @@
-"""Shows a study of scaling: for each series of trials, a table, the law, and the best number of instances."""
+"""Shows a study of scaling: a table, the fitted law and the best number of instances of each series."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Shown:
     def worth(self) -> dict[str, int]:
         """The number of instances worth using, by rule: "efficiency" and, if both prices are given, "price".
 
-        Without a law, the result is empty.
+        Without a fitted law, the result is empty.
         """
         series, prices = self.series, self.prices
         if series.law is None:
@@ -78,7 +78,7 @@ class Shown:
 
 
 def line(shown: Shown) -> str:
-    """Return a line for each number of instances, with columns separated by tabs, and then `sentences`."""
+    """Return a line for each number of instances, with columns separated by tabs; then the `sentences`."""
     rows = ["\t".join((_title(shown.series), *_cells(row))) for row in shown.rows]
     return "\n".join((*rows, *sentences(shown)))
 
@@ -158,7 +158,7 @@ def _against(comparison: Comparison) -> str:
 
 
 def save(every: Sequence[Shown], path: Path) -> None:
-    """Plot speed-up, efficiency and the share of waiting of all series into one image.
+    """Plot the speed-up, the efficiency and the waiting share of all series into one image.
 
     Raises BadParameter if the image cannot be written.
     """

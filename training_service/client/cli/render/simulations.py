@@ -107,7 +107,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 
 def _reason(shown: Shown) -> str:
-    """Say why the largest of the jobs that never started did not start."""
+    """Say why the largest unstarted job never started."""
     records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances

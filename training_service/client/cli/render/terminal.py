@@ -6,7 +6,7 @@ cursor, hide text, or make the terminal type an answer. Rich and Click remove on
 
 import re
 
-_STRING_BY_ESCAPE = "P]X^_"  # after ESC, each begins a control string: DCS, OSC, SOS, PM, APC
+_STRING_BY_ESCAPE = "P]X^_"  # after ESC, each of these begins a control string: DCS, OSC, SOS, PM, APC
 _STRING = "\x90\x9d\x98\x9e\x9f"  # the same beginnings as single characters (C1)
 
 # Text that is kept. It has no control characters (DEL, C1, and C0 except tab and line feed), and no
