@@ -101,7 +101,10 @@ def measure(quick: bool, folder: Path = FOLDER, draws: Sequence[int] = DRAWS) ->
 
 
 def mixed(jobs: Sequence[TraceJob], seed: int = 1) -> list[TraceJob]:
-    """Return the jobs with two priorities and three ways to save, drawn with a seed."""
+    """Return the jobs, each with a priority, HIGH or LOW, and one of three ways to save checkpoints.
+
+    A generator with this seed draws both.
+    """
     draws = random.Random(seed)
     return [
         replace(job, priority=HIGH if draws.random() < HIGH_SHARE else LOW, saving=_saving(draws))

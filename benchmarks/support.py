@@ -353,9 +353,9 @@ def group_of_one() -> GroupSpec:
 
 
 def stored_spec(**parameters: str) -> JobSpec:
-    """Return the spec that the service makes from `request` with these parameters.
+    """Return the spec that the service makes from `request` with these parameters, except RUN_SECONDS.
 
-    The fake backend runs such a job for ever.
+    Its environment has RUN_SECONDS=forever, so the fake backend runs such a job for ever.
     """
     common = request(**parameters).metadata
     sent = dict(common.parameters)

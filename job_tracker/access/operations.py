@@ -254,8 +254,9 @@ class Access:
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
         """Remove the role of `member` in a project, and return the changed project.
 
-        Open streams of `member` in the project end. Raises UnknownReference if the project does not exist, or
-        `member` has no role in it. Raises NotPossible in the same cases as `set_member`.
+        This also ends the streams that `member` has open in the project. Raises UnknownReference if the
+        project does not exist, or `member` has no role in it. Raises NotPossible in the same cases as
+        `set_member`.
         """
         self._guard.check(caller, "remove_member", project)
         tokens.check_no_token("member", member)

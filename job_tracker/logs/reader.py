@@ -151,9 +151,9 @@ class LogReader:
     async def _log_of_start(
         self, wanted: _RankLog, job: Job, after: bytes, tail_lines: int | None
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank. With `follow`, wait for new lines until the rank ends.
+        """Yield the log of one start of a rank. With `follow`, wait for new lines until the rank ends.
 
-        `_log` continues after a restart of the rank.
+        After a restart of the rank, `_log` calls this method again.
         """
         caller, attempt, rank, follow = wanted
         group = job.groups[attempt - 1]

@@ -16,6 +16,7 @@ The supervisor of every rank imports this module before the job starts, so this 
 """
 
 import os
+import stat
 import time
 
 TYPE_CHECKING = False  # importing typing takes longer than this module
@@ -147,9 +148,11 @@ class LogWriter:
         while len(self._segments) > _LATER_SEGMENTS:
             os.unlink(os.path.join(self._folder, self._segments.pop(1)))
         name = f"{self._end:020d}"
-        # Never follow a link, or write to a pipe, that the program put there: see files/untrusted.py.
+        # Never follow a link, or write to a pipe, that the program has put there: see files/untrusted.py.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         self._file = os.open(os.path.join(self._folder, name), flags, 0o640)
+        if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            raise OSError(f"{name} is not a regular file")
         self._size = 0
         self._limit = self._later_limit if self._segments else self._first_limit
         if name not in self._segments[-1:]:

@@ -115,7 +115,7 @@ class ReportBuffer:
         If the attempt has reported before, its end may be noticed only at the next write.
         """
         if self.ranks.watches(attempt):
-            await self.progress_of(attempt)  # the first call begins a page for the attempt's reports
+            await self.progress_of(attempt)  # the first call keeps the attempt in memory, for later checks
         else:
             await self.live_job(attempt)
 

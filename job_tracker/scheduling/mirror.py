@@ -189,8 +189,6 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        # Set the noted usage before the jobs are read: each job adds its usage since the time of the note.
-        self._board.usage.update(notes.usage)
         if self._changes is None:
             await self._copy(now)
         else:

@@ -162,12 +162,15 @@ class Leadership:
                     tenure.extend(asked_at + self._seconds)
 
     async def _resign(self, tenure: Tenure) -> None:
-        """If the lease has not expired, give it up, so that another replica can lead at once."""
-        left = tenure.seconds_left
-        if left <= 0:
+        """Give up the lease, so that another replica can lead at once.
+
+        This is also done if the lease has expired by this replica's clock, because the store may have renewed
+        it without an answer that came in time.
+        """
+        if is_lost := tenure.seconds_left <= 0:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
-            return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # after that time, the lease expires by itself
+            async with asyncio.timeout(self._seconds):  # after that time, the lease expires by itself
                 await self._store.resign(tenure.term)
-        log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)
+        if not is_lost:
+            log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

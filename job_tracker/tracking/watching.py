@@ -168,7 +168,7 @@ class ProgressWatch:
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
-            self._go_on(attempt)  # answers to requests that were sent before the patience ended do not count
+            self._go_on(attempt)  # the processes are asked, perhaps again: earlier answers do not count
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}

@@ -108,8 +108,8 @@ def on_device(layout: Layout) -> float:
 
 
 def statistics(layout: Layout) -> float:
-    """Return how many statistics per token a layer keeps: of its norms, and of the scores in the fused
-    kernel.
+    """Return how many statistics per token a layer keeps: those of its norms and, with the fused kernel of
+    attention, those of the scores.
     """
     fused = 0.0 if layout.is_attention_explicit else layout.heads / layout.tensor
     return 4 / (layout.tensor if layout.sequence_parallel else 1) + fused

@@ -45,7 +45,10 @@ def whole(size: int, ranks: int) -> int:
 
 
 def operation_of(name: str, size: int, group: "Group") -> Operation:
-    """Return a function that runs the operation on a new tensor of `size` bytes, a size from `whole`."""
+    """Return a function that runs the operation on a new tensor of `size` bytes.
+
+    `size` must be a result of `whole`.
+    """
     every = torch.zeros(size // _NUMBER, device=group.device)
     part = torch.zeros(size // _NUMBER // group.size, device=group.device)
     match name:

@@ -92,11 +92,12 @@ class ReporterServicer(TrainingReporterServicer):
                     yield pb.FetchProgramResponse(content=piece)
 
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
-        """Return the attempt to which the call's token belongs, and count the call for this process.
+        """Return the attempt to which the call's token belongs.
 
-        If the attempt has no such process, the call counts for process 0. Raises NotAllowed if the token is
-        missing or not valid, RateExceeded if the process makes too many calls, and StoreUnavailable if the
-        store is needed to check the token and does not answer.
+        The call counts for the limit of calls of the attempt's process `process`. If the attempt has no such
+        process, the call counts for process 0. Raises NotAllowed if the token is missing or not valid,
+        RateExceeded if the process makes too many calls, and StoreUnavailable if the store is needed to check
+        the token and does not answer.
         """
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))

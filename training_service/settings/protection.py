@@ -29,7 +29,8 @@ def is_authenticated(settings: Settings) -> bool:
 def is_open(settings: Settings) -> bool:
     """Return whether callers without a token or a certificate are operators.
 
-    The address of a caller does not matter: with a proxy on this machine, all callers come from loopback.
+    Only the address at which the service listens matters. The address of a caller proves nothing: with a
+    proxy on this machine, all callers come from loopback.
     """
     server = settings.server
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))

@@ -46,7 +46,8 @@ class Workloads:
 
         A finalizer of Kueue holds the pods until all of them have ended and one of them has the mark of a
         stop (`is_marked`). Pods that never ran or are lost (`has_lost`) never end. So if the group has such
-        pods, or no pod has the mark, the Workload is deleted. This also releases pods that are kept.
+        pods, or no pod has the mark, the Workload is deleted. Kueue then also releases pods
+        that are kept for inspection (keeping.py).
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return

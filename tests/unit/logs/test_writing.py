@@ -54,6 +54,20 @@ async def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path: Path) -> Non
     writer.close()
 
 
+async def test_nothing_is_written_to_a_pipe_that_the_program_has_made(tmp_path: Path) -> None:
+    writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
+    os.mkfifo(tmp_path / "log" / f"{0:020d}")
+    reader = os.open(tmp_path / "log" / f"{0:020d}", os.O_RDONLY | os.O_NONBLOCK)
+    writer.write(numbered(0))
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    writer.write(numbered(1))
+    writer.close()
+    assert writer.end == len(numbered(0)) + len(numbered(1))
+    (tmp_path / "log" / f"{0:020d}").unlink()
+    assert numbered(1) in await whole(tmp_path / "log")
+
+
 async def test_an_overtaken_reader_gets_the_size_of_the_gap(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path / "log"), SMALLEST_LOG)
     for number in range(400):

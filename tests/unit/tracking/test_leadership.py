@@ -28,6 +28,8 @@ class Leases:
         self.terms = 0
         self.renewals = 0
         self.is_away = False
+        self.answers = True
+        """Whether renewals get an answer. They are made in any case."""
         self.resigned: Broadcast[int, None] = Broadcast()
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
@@ -35,6 +37,8 @@ class Leases:
             raise StoreUnavailable("it is away")
         if term is not None:
             self.renewals += 1
+            if not self.answers:
+                await asyncio.Event().wait()
             return term if term == self.term else None
         return self.elect() if self.term is None else None
 
@@ -166,6 +170,15 @@ async def test_a_leader_without_the_store_stops_with_its_lease_and_leads_again_l
         assert loop.time() - away_at == pytest.approx(SHORT.total_seconds())
         leases.is_away = False
         leases.free()
+        assert (await replica.leads()).term.number == 2
+
+
+async def test_a_leader_whose_renewal_has_no_answer_gives_up_the_renewed_lease(leases: Leases) -> None:
+    async with running(Replica(leases, SHORT)) as replica:
+        await replica.leads()
+        leases.answers = False
+        await replica.loses_leadership()
+        leases.answers = True
         assert (await replica.leads()).term.number == 2
 
 

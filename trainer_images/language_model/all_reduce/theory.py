@@ -121,7 +121,10 @@ def torus(size: int, columns: int) -> Traffic:
 
 
 def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. A prime `size` gives one row."""
+    """Return the number of columns of the grid of `size` ranks that is closest to a square.
+
+    An all-reduce on this grid needs the fewest steps. A prime `size` gives one row.
+    """
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows
 

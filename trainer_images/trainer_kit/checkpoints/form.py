@@ -31,8 +31,8 @@ class Form(Protocol[S]):
         """Open the checkpoint, and return a function that restores the state from it.
 
         Every process calls this method and the returned function. Both may raise DamagedError,
-        UntrustedTypeError, StorageError, and UnfitError if the saved state does not match the current one.
-        Each of these errors is raised in all processes. If the function raises an error, the content of the
-        current state is undefined.
+        UntrustedTypeError and StorageError. They raise UnfitError if the saved state does not match the
+        current one. Each of these errors is raised in all processes. If the function raises an error, the
+        content of the current state is undefined.
         """
         ...

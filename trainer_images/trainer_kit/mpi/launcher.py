@@ -43,7 +43,8 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
 def hostfile_of(place: Place) -> str:
     """Return the text of mpirun's hostfile.
 
-    The hosts have made-up names, so mpirun uses an agent for each host.
+    The hosts have made-up names. Mpirun takes them for other machines, so it starts the agent (agent.py) for
+    each host.
     """
     return "".join(
         f"{agent.HOST_PREFIX}{instance} slots={slots}\n" for instance, slots in place.hosts.items()
