@@ -35,7 +35,7 @@ DeviceMemory = Annotated[
     str,
     typer.Option("--device-memory", metavar="SIZE", help="Memory of each device, such as 16Gi or 80G."),
 ]
-Every = Annotated[bool, typer.Option("--all", help=f"Show all choices that fit, not only the best {_SHOWN}.")]
+Every = Annotated[bool, typer.Option("--all", help=f"Show all choices found, not only the best {_SHOWN}.")]
 
 
 @dataclass(frozen=True)
