@@ -54,7 +54,7 @@ class Certificates:
         if self._ca is None and (reason := why_untrusted(tls, None, host)):
             log.warning(
                 "reports.ca: it is not set, and this machine does not trust server.tls.certificate (%s); if "
-                "ranks do not trust it either, their calls with reports fail. Set reports.ca to its authority",
+                "ranks do not trust it either, their report calls fail. Set reports.ca to its authority",
                 reason,
             )
         return address
