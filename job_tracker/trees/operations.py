@@ -19,7 +19,7 @@ from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.trees import changes
 from job_tracker.trees.manifest import FIELD, is_tree
-from job_tracker.trees.store import TreeStatus, TreeStore
+from job_tracker.trees.store import ProjectTrees, TreeStatus, TreeStore
 from job_tracker.trees.uploads import Upload
 
 T = TypeVar("T")
@@ -134,20 +134,17 @@ class Programs:
                 raise InvalidField(
                     "tree", "the upload has no message; send the name of a tree in the first one"
                 )
-            trees = self._store.of(caller.default_project)
-            upload = await asyncio.to_thread(Upload, trees, first.tree)
-            writing = _Writing(upload)
-            try:
-                message: Pieces | None = first
-                while message is not None:
-                    await writing.add(message.pieces)
-                    message = await self._next(messages)
-                await writing.end()
-                return await asyncio.to_thread(upload.finish)
-            finally:
-                await writing.cancel()
-                # If this call was cancelled, its thread may still write. `close` waits for the thread.
-                await asyncio.shield(asyncio.to_thread(upload.close))
+            async with _opened(self._store.of(caller.default_project), first.tree) as upload:
+                writing = _Writing(upload)
+                try:
+                    message: Pieces | None = first
+                    while message is not None:
+                        await writing.add(message.pieces)
+                        message = await self._next(messages)
+                    await writing.end()
+                    return await asyncio.to_thread(upload.finish)
+                finally:
+                    await writing.cancel()
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
         """Check that a job of the project can run in the tree, and record that the tree is used now.
@@ -206,6 +203,25 @@ class Programs:
                 f"no part of the upload came for {self._patience:g} s; continue with a new call",
                 limit="the time of uploads",
             ) from None
+
+
+@asynccontextmanager
+async def _opened(trees: ProjectTrees, tree: str) -> AsyncIterator[Upload]:
+    """Open an upload in a thread, and close it at the end of the context.
+
+    It is also closed if the call is cancelled while a thread opens it, or still writes.
+    """
+    opening = asyncio.create_task(asyncio.to_thread(Upload, trees, tree))
+    try:
+        yield await asyncio.shield(opening)
+    finally:
+        await asyncio.shield(_close(opening))
+
+
+async def _close(opening: "asyncio.Task[Upload]") -> None:
+    await asyncio.wait([opening])
+    if opening.exception() is None:
+        await asyncio.to_thread(opening.result().close)  # waits for a thread that still writes
 
 
 class _Uploads:

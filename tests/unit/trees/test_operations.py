@@ -1,7 +1,10 @@
 """The operations on trees: turns, and bounds on the time of an upload."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ from job_tracker.domain.caller import Caller, Role
 from job_tracker.domain.errors import Forbidden, LimitExceeded, UnknownReference
 from job_tracker.domain.rights import PROGRAM_RIGHTS
 from job_tracker.jobs import unlimited
+from job_tracker.trees import operations
 from job_tracker.trees.operations import Piece, Pieces, Programs, UploadTooLong
 from job_tracker.trees.store import TreeStore
+from job_tracker.trees.uploads import Upload
 from tests.support.callers import caller_with
+from tests.support.patience import PATIENCE
 from tests.support.trees import manifest_of, sha256_of
 
 CALLER = caller_with(Role.SUBMITTER)
@@ -38,17 +44,60 @@ def store(tmp_path: Path) -> TreeStore:
 
 
 @pytest.mark.parametrize(
-    ("bound", "error"), [({"patience": 0.2}, LimitExceeded), ({"most_seconds": 0.2}, UploadTooLong)]
+    ("bound", "error"), [({"patience": 1000}, LimitExceeded), ({"most_seconds": 1000}, UploadTooLong)]
 )
 async def test_an_upload_that_stalls_ends_and_keeps_what_has_arrived(
-    store: TreeStore, bound: dict[str, Any], error: type[Exception]
+    store: TreeStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: dict[str, Any],
+    error: type[Exception],
 ) -> None:
-    await Programs(store, limits_of=unlimited).put_manifest(CALLER, once((TREE, TEXT)))
-    slow = Programs(store, limits_of=unlimited, **bound)
+    others = {"patience": 10_000, "most_seconds": 10_000}
+    programs = Programs(store, limits_of=unlimited, **{**others, **bound})
+    await programs.put_manifest(CALLER, once((TREE, TEXT)))
+
+    async def half_and_a_long_pause() -> AsyncIterator[Pieces]:
+        yield HALF
+        while not any(file.is_file() and file.stat().st_size == 50 for file in tmp_path.rglob("*")):
+            await asyncio.sleep(0.01)
+        loop, now = asyncio.get_running_loop(), time.monotonic
+        monkeypatch.setattr(loop, "time", lambda: now() + 2000)
+        await asyncio.Event().wait()
+
     with pytest.raises(error, match="continue with a new call"):
-        await slow.upload_files(CALLER, half_and_nothing_more())
-    [missing] = (await slow.find_tree(CALLER, TREE)).missing
+        await programs.upload_files(CALLER, half_and_a_long_pause())
+    [missing] = (await programs.find_tree(CALLER, TREE)).missing
     assert missing.received == 50
+
+
+async def test_an_upload_that_is_cancelled_while_it_is_opened_is_closed(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Upload:
+        begun.set()
+        answers.wait(PATIENCE)
+        return Upload(*arguments)
+
+    monkeypatch.setattr(operations, "Upload", slow)
+    programs = Programs(store, limits_of=unlimited)
+    await programs.put_manifest(CALLER, once((TREE, TEXT)))
+    uploading = asyncio.create_task(programs.upload_files(CALLER, half_and_nothing_more()))
+    await asyncio.to_thread(begun.wait, PATIENCE)
+    uploading.cancel()
+    await asyncio.sleep(0)
+    answers.set()
+    with pytest.raises(asyncio.CancelledError):
+        await uploading
+    assert not [file for file in _open_files() if file.startswith(str(tmp_path))]
+
+
+def _open_files() -> Iterator[str]:
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
+            yield str(descriptor.readlink())
 
 
 async def test_uploads_of_one_caller_leave_turns_for_others(store: TreeStore) -> None:
