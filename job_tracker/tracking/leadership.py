@@ -109,7 +109,7 @@ class Leadership:
             while True:
                 asked_at = self._clock()
                 try:
-                    term = await self._store.lead(self._holder, self._lifetime)
+                    term = await self._ask()
                 except StoreLost:
                     raise
                 except StoreUnavailable as error:
@@ -123,6 +123,23 @@ class Leadership:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await anext(resignations)
+
+    async def _ask(self) -> Term | None:
+        """Ask for the lease. Return the term if it is won.
+
+        A cancelled call may still win, and the lease would then keep other replicas from leading. So, when
+        cancelled, wait for the answer, and give up the term.
+        """
+        asking = asyncio.ensure_future(self._store.lead(self._holder, self._lifetime))
+        try:
+            await asyncio.wait((asking,))
+        except asyncio.CancelledError:
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(self._seconds):  # after that time, the lease expires by itself
+                    if (term := await asking) is not None:
+                        await self._store.resign(term)
+            raise
+        return asking.result()
 
     async def _lead(self, tenure: Tenure) -> None:
         log.info("%s leads now (term %d)", self._holder, tenure.term.number)

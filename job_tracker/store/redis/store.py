@@ -41,7 +41,7 @@ from job_tracker.store.redis.access import RedisAccess
 from job_tracker.store.redis.audit import RedisAudit, argument_of
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
-from job_tracker.store.redis.connection import Address, Connection
+from job_tracker.store.redis.connection import Address, Connection, explain
 from job_tracker.store.redis.declarations import RedisDeclarations
 from job_tracker.store.redis.report_keys import RedisReportKeys
 from job_tracker.store.redis.scheduling import RedisScheduling
@@ -96,7 +96,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
             try:
                 await store._changes.start()
             except Exception as error:
-                raise StoreRefused(f"{address}: its changes cannot be followed: {error}") from error
+                raise StoreRefused(f"{address}: its changes cannot be followed: {explain(error)}") from error
         except BaseException:
             await connection.close()
             raise

@@ -27,19 +27,13 @@ def server(redis_server: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def answer_seconds() -> float:
-    """The time limit of calls, which an answer on a busy machine never reaches."""
-    return ANSWER_SECONDS
-
-
-@pytest.fixture
-async def connect(redis_server: RedisServer, answer_seconds: float) -> AsyncIterator[Open]:
+async def connect(redis_server: RedisServer) -> AsyncIterator[Open]:
     """Return a function that opens stores, each like a replica."""
     async with AsyncExitStack() as stack:
 
         async def connect(url: str = "", *, memory: Path | None = None) -> RedisStore:
             address = Address(url or redis_server.url, "t")
-            store = await RedisStore.open(address, answer_seconds=answer_seconds, memory=memory)
+            store = await RedisStore.open(address, answer_seconds=ANSWER_SECONDS, memory=memory)
             stack.push_async_callback(store.close)
             return store
 

@@ -11,13 +11,7 @@ from tests.support.patience import PATIENCE
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
-LONG = timedelta(minutes=1)
-
-
-@pytest.fixture
-def answer_seconds() -> float:
-    """The time limit of calls: shorter than in services, so that calls fail soon."""
-    return 1.0
+LONG = timedelta(hours=1)
 
 
 async def test_a_resignation_reaches_all_waiting_replicas(server: RedisServer, connect: Open) -> None:
@@ -46,7 +40,7 @@ async def test_an_operator_sees_the_leader(server: RedisServer, connect: Open) -
     term = await store.lead("host/1", LONG)
     assert term is not None
     assert server.ask("HMGET", "{t}:leader", "holder", "term") == ["host/1", "1"]
-    assert 50 < server.ask("TTL", "{t}:leader") <= 60
+    assert 3000 < server.ask("TTL", "{t}:leader") <= 3600
     await store.resign(term)
     assert server.ask("EXISTS", "{t}:leader") == 0
     assert server.ask("HGET", "{t}:meta", "term") == "1"

@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.domain.errors import StoreRefused
 from job_tracker.store.redis import Address, RedisStore
+from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import problem_of
 from job_tracker.store.redis.keys import SCHEMA
 from tests.support.jobs import NOON, spec
@@ -29,6 +30,20 @@ async def test_an_unreachable_server_is_refused() -> None:
         assert "cannot be reached" in await refused(f"redis://127.0.0.1:{port}/0")
 
 
+async def test_a_server_that_stops_answering_during_the_start_is_refused_with_the_reason(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = ChangeFeed.start
+
+    async def follow_in_silence(feed: ChangeFeed) -> None:
+        server.pause()
+        feed._connection.answer_seconds = 0.1
+        await follow(feed)
+
+    monkeypatch.setattr(ChangeFeed, "start", follow_in_silence)
+    assert "its changes cannot be followed: no answer in time" in await refused(server.url)
+
+
 async def test_a_server_without_persistence_is_refused(redis_server: RedisServer) -> None:
     redis_server.start(aof=False)
     assert "set appendonly yes" in await refused(redis_server.url)
@@ -48,7 +63,8 @@ async def test_a_server_that_evicts_is_refused(redis_server: RedisServer) -> Non
     redis_server.start("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
     assert "maxmemory-policy allkeys-lru" in await refused(redis_server.url)
     redis_server.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    await (await RedisStore.open(Address(redis_server.url, "t"))).close()
+    store = await RedisStore.open(Address(redis_server.url, "t"), answer_seconds=ANSWER_SECONDS)
+    await store.close()
 
 
 async def test_a_replica_is_refused(server: RedisServer, tmp_path: Path) -> None:
@@ -66,7 +82,8 @@ async def test_a_wrong_password_is_refused_and_not_repeated(redis_server: RedisS
         message = await refused(url)
         assert "denies access" in message
         assert "wr0ng" not in message
-    store = await RedisStore.open(Address(redis_server.url.replace("//", "//:right@"), "t"))
+    address = Address(redis_server.url.replace("//", "//:right@"), "t")
+    store = await RedisStore.open(address, answer_seconds=ANSWER_SECONDS)
     assert "right" not in str(store._connection.address)
     await store.close()
 

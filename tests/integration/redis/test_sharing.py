@@ -12,6 +12,7 @@ from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.queue_moves import QueueMoves
 from tests.support.jobs import NOON, spec
 from tests.support.patience import PATIENCE
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.stores import Open
 
@@ -155,7 +156,11 @@ async def test_long_lists_are_read_in_parts(server: RedisServer, connect: Open, 
 
 
 async def test_a_node_of_a_cluster_works_too(redis_server: RedisServer, connect: Open) -> None:
-    redis_server.start("--cluster-enabled", "yes")
+    # By default, a node also listens at its port plus 10000, which another test may use. Redis 6 always does.
+    redis_server.start()
+    bus = ("--cluster-port", str(free_port())) if redis_server.ask("CONFIG", "GET", "cluster-port") else ()
+    redis_server.end()
+    redis_server.start("--cluster-enabled", "yes", *bus)
     redis_server.ask("CLUSTER", "ADDSLOTS", *(str(slot) for slot in range(16384)))
     async with asyncio.timeout(PATIENCE):
         while "cluster_state:ok" not in redis_server.ask("CLUSTER", "INFO"):

@@ -28,8 +28,9 @@ class Leases:
         self.terms = 0
         self.renewals = 0
         self.is_away = False
-        self.answers = True
-        """Whether renewals get an answer. They are made in any case."""
+        self.answers = asyncio.Event()
+        """Set while elections and renewals get their answers. They are made in any case."""
+        self.answers.set()
         self.resigned: Broadcast[int, None] = Broadcast()
 
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
@@ -37,10 +38,11 @@ class Leases:
             raise StoreUnavailable("it is away")
         if term is not None:
             self.renewals += 1
-            if not self.answers:
-                await asyncio.Event().wait()
+            await self.answers.wait()
             return term if term == self.term else None
-        return self.elect() if self.term is None else None
+        won = self.elect() if self.term is None else None
+        await self.answers.wait()
+        return won
 
     def elect(self) -> Term:
         """Let a replica win."""
@@ -176,10 +178,31 @@ async def test_a_leader_without_the_store_stops_with_its_lease_and_leads_again_l
 async def test_a_leader_whose_renewal_has_no_answer_gives_up_the_renewed_lease(leases: Leases) -> None:
     async with running(Replica(leases, SHORT)) as replica:
         await replica.leads()
-        leases.answers = False
+        leases.answers.clear()
         await replica.loses_leadership()
-        leases.answers = True
+        leases.answers.set()
         assert (await replica.leads()).term.number == 2
+
+
+async def test_a_replica_that_is_stopped_during_an_election_gives_up_the_term_that_it_wins(
+    leases: Leases,
+) -> None:
+    leases.answers.clear()
+    async with running(Replica(leases, LONG)):
+        await asyncio.sleep(1)  # it has asked for the lease
+        asyncio.get_running_loop().call_later(1, leases.answers.set)
+    assert (leases.terms, leases.term) == (1, None)
+
+
+async def test_a_replica_that_is_stopped_during_an_election_waits_for_an_answer_for_one_lifetime(
+    leases: Leases,
+) -> None:
+    loop = asyncio.get_running_loop()
+    leases.answers.clear()
+    async with running(Replica(leases, SHORT)):
+        await asyncio.sleep(1)  # it has asked for the lease
+        stopped_at = loop.time()
+    assert loop.time() - stopped_at == pytest.approx(SHORT.total_seconds())
 
 
 async def test_a_short_outage_of_the_store_does_not_end_the_term(leases: Leases) -> None:
