@@ -121,6 +121,8 @@ class Mirror:
         """The id of the last waiting job that was copied, if there were too many to copy. 0: all were
         copied."""
         self._seen: Seen | None = None
+        self._read_at = float("-inf")
+        """The time of the event loop at which the last read of the queue began."""
         self._fresh_until = 0.0
         self._outlooks: dict[int, Outlook] = {}
         self._outlooks_at = float("-inf")
@@ -135,6 +137,18 @@ class Mirror:
         async with self._turn:
             seen = await self._look()
             return await asyncio.to_thread(question, seen)
+
+    async def catch_up(self, since: float) -> None:
+        """Wait until the copy was read at `since` (time of the event loop) or later.
+
+        A fresh copy is not read again before it is stale. Otherwise, frequent changes of a long queue would
+        keep the service busy.
+        """
+        loop = asyncio.get_running_loop()
+        while self._read_at < since:
+            await asyncio.sleep(self._fresh_until - loop.time())
+            async with self._turn:
+                await self._look()
 
     async def experience(self) -> Experience:
         """Return the experience that was learned from earlier jobs."""
@@ -182,7 +196,7 @@ class Mirror:
             except BaseException:
                 self._drop()
                 raise
-            now = loop.time()
+            now, self._read_at = loop.time(), began
             self._fresh_until = now + max(_FRESH_SECONDS, _FRESH_TIMES * (now - began))
         return self._seen
 
@@ -205,13 +219,15 @@ class Mirror:
         return Seen(situation, self._labels, self._tree(), self._options, is_led=bool(notes.reserved))
 
     async def _copy(self, now: float) -> None:
-        """Copy the queue from the store. Jobs that change during the copy are read again later."""
+        """Copy the queue from the store. Jobs that change during the copy are read again."""
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)
         for job in sorted(await self._store.live_jobs(), key=_start_of):
             self._take_in(job, now)
         await self._read_queued(0, now)
+        # A job that was admitted between the two reads is in neither.
+        await self._follow(self._changes.take(), now)
 
     async def _read_queued(self, last: int, now: float) -> None:
         """Read the waiting jobs with ids above `last`, until MOST_QUEUED jobs are known."""

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.certificates import LOCAL, Authority
+from tests.support.patience import PATIENCE
 from tests.support.web_site import Visit
 from training_service import web_opening
 from training_service.auth.live import Live
@@ -100,7 +101,10 @@ async def test_with_tls_it_speaks_https_and_a_new_certificate_counts_at_once(tmp
 async def _serial(port: int, authority: Authority) -> object:
     context = ssl.create_default_context(cafile=str(authority.file))
     url = f"https://localhost:{port}/"
-    async with httpx.AsyncClient(verify=context) as client, client.stream("GET", url) as answer:
+    async with (
+        httpx.AsyncClient(verify=context, timeout=PATIENCE) as client,
+        client.stream("GET", url) as answer,
+    ):
         connection = answer.extensions["network_stream"].get_extra_info("ssl_object")
         return connection.getpeercert()["serialNumber"]
 

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
+from job_tracker.scheduling import mirror
 from tests.support.access import Entry, bearer
 from tests.support.api_service import metadata
 from tests.support.web_site import Browser, Site
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_service_pb2 as pb
+from training_service.web.shared import SHORTEST_PAUSE
 
 
 async def test_the_queue_says_why_each_job_waits(site: Site, browser: Browser) -> None:
@@ -30,6 +32,17 @@ async def test_a_bad_part_of_the_queue_is_named(browser: Browser, query: str) ->
 
 
 async def test_the_queue_changes_without_a_reload(site: Site, browser: Browser) -> None:
+    async with browser.events("/queue/live") as events:
+        assert "No job waits." in (await anext(events))[1]
+        await site.service.train(name="first")
+        assert "first" in (await anext(events))[1]
+
+
+async def test_the_queue_shows_a_change_that_came_just_after_it_was_read(
+    site: Site, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At the next version of the page, the copy of the queue is still fresh, as after a read that took long.
+    monkeypatch.setattr(mirror, "_FRESH_SECONDS", 2 * SHORTEST_PAUSE)
     async with browser.events("/queue/live") as events:
         assert "No job waits." in (await anext(events))[1]
         await site.service.train(name="first")

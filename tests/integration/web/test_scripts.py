@@ -6,6 +6,7 @@ import pytest
 from job_tracker.access import tokens
 from tests.support.access import Entry, bearer
 from tests.support.api_service import metadata
+from tests.support.patience import PATIENCE
 from tests.support.web_site import Site, Visit, measured
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_service_pb2 as pb
@@ -15,7 +16,7 @@ DOWNLOADS = ("/series.csv?job=1", "/series.zip?job=1")
 
 async def fetch(site: Site, path: str, *sent: tuple[str, str], **headers: str) -> httpx.Response:
     """Load a path as curl does: any type of content, no cookies, no redirects."""
-    async with httpx.AsyncClient(base_url=site.dashboard.url) as client:
+    async with httpx.AsyncClient(base_url=site.dashboard.url, timeout=PATIENCE) as client:
         return await client.get(path, headers=[("accept", "*/*"), *sent, *headers.items()])
 
 

@@ -1,7 +1,7 @@
 """The copy of the queue, from which every replica answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -120,6 +120,29 @@ async def test_an_idle_copy_is_dropped_and_made_again(
     await replica.end(job)
     await replica.submit()
     assert await replica.waiting() == [2]
+
+
+async def test_a_job_that_is_admitted_during_the_copy_is_in_it(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await replica.submit()
+    first_queued = replica.store.first_queued
+
+    async def after_an_admission(limit: int, after: int = 0) -> Sequence[Job]:
+        monkeypatch.undo()
+        await replica.admit(job)
+        return await first_queued(limit, after)
+
+    monkeypatch.setattr(replica.store, "first_queued", after_an_admission)
+    assert await replica.mirror.ask(lambda seen: sorted(seen.situation.snapshot.running)) == [job.id]
+
+
+async def test_a_copy_that_caught_up_has_all_earlier_changes(replica: Replica) -> None:
+    assert await replica.waiting() == []
+    replica.mirror._fresh_until = asyncio.get_running_loop().time() + 0.1
+    job = await replica.submit()
+    await replica.mirror.catch_up(asyncio.get_running_loop().time())
+    assert await replica.mirror.ask(lambda seen: sorted(seen.labels)) == [job.id]
 
 
 async def test_a_store_that_is_away_fails_the_question_and_not_the_next_one(

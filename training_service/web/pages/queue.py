@@ -47,7 +47,10 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
             since = loop.time()
             try:
                 visit.caller = await parts.visitors.still(visit.who)
-                made = await _shared_part(visit, since)
+                # A copy of the queue that was read earlier may lack the change, and no later event would
+                # show this change.
+                await visit.jobs.mirror.catch_up(since)
+                made = await _shared_part(visit, loop.time())
             except TrackerError as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 return
