@@ -22,6 +22,8 @@ from trainer_kit.errors import GroupError
 from trainer_kit.meeting import FIRST_PAUSE, LONGEST_PAUSE, Meeting, await_master, patience
 
 MAX_PROCESSES = 100_000
+SCOPE = "arrived"
+"""The scope of the server's keys in which each process registers its rank."""
 
 
 @contextmanager
@@ -52,33 +54,37 @@ def _meet_at(meeting: Meeting) -> None:
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(meeting.timeout))
     size = environment.integer("HOROVOD_SIZE", at_least=1, at_most=MAX_PROCESSES)
     rank = environment.integer("HOROVOD_RANK", at_least=0, at_most=size - 1)
-    if rank == 0:
-        _serve(meeting)
+    server = _serve(meeting) if rank == 0 else None
     await_master(meeting, connect=rank > 0)
     # Wait here, because Horovod ends the process with SIGABRT if another process does not connect.
-    _await_all(meeting, rank, size)
+    _await_all(meeting, rank, size, server)
     os.environ.setdefault("HOROVOD_GLOO_IFACE", _interface_towards(meeting))
 
 
-def _serve(meeting: Meeting) -> None:
-    """Start the server of Horovod's launcher. It runs until this process ends."""
+def _serve(meeting: Meeting) -> RendezvousHTTPServer:
+    """Start the server of Horovod's launcher, and return it. It runs until this process ends."""
     host = meeting.host if meeting.on_loopback else ""  # a group on loopback needs no other address
     server = RendezvousHTTPServer((host, meeting.port), RendezvousHandler, verbose=0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
-def _await_all(meeting: Meeting, rank: int, size: int) -> None:
-    """Wait for all processes.
+def _await_all(meeting: Meeting, rank: int, size: int, server: RendezvousHTTPServer | None) -> None:
+    """Wait for all processes. The master has the `server`, and the others have None.
 
     Raises GroupError, which names the missing ranks, after the meeting's time-out. Also raises GroupError if
     the master is lost.
     """
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
+
+    def ask(method: str, about: int) -> bool:
+        return _look_up(server, method, about) if server else _ask(meeting, method, about, deadline)
+
     try:
-        _ask(meeting, "PUT", rank)
+        ask("PUT", rank)
         missing = set(range(size))
-        while missing := {other for other in missing if not _ask(meeting, "GET", other)}:
+        while missing := {other for other in missing if not ask("GET", other)}:
             if time.monotonic() > deadline:
                 raise GroupError(
                     f"{len(missing)} of {size} processes did not connect to {meeting} within "
@@ -90,11 +96,28 @@ def _await_all(meeting: Meeting, rank: int, size: int) -> None:
         raise GroupError(f"lost the master at {meeting}: {error}") from error
 
 
-def _ask(meeting: Meeting, method: str, rank: int) -> bool:
+def _ask(meeting: Meeting, method: str, rank: int, deadline: float) -> bool:
     """Register `rank` at the server (PUT), or ask whether it is registered (GET)."""
-    with closing(HTTPConnection(meeting.host, meeting.port, timeout=meeting.timeout)) as server:
-        server.request(method, f"/arrived/{rank}", body=b"" if method == "PUT" else None)
-        return server.getresponse().status == HTTPStatus.OK
+    while True:
+        try:
+            with closing(HTTPConnection(meeting.host, meeting.port, timeout=meeting.timeout)) as server:
+                server.request(method, f"/{SCOPE}/{rank}", body=b"" if method == "PUT" else None)
+                return server.getresponse().status == HTTPStatus.OK
+        except (ConnectionResetError, BrokenPipeError):
+            # Horovod's server closes a connection on which it receives nothing for 3 s. So a process that was
+            # paused for that long asks again. If the master is gone, the next connection is refused.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(FIRST_PAUSE)
+
+
+def _look_up(server: RendezvousHTTPServer, method: str, rank: int) -> bool:
+    """Do the same as `_ask`, without the threads of the server, which may be slow on a busy machine."""
+    with server.cache_lock:
+        arrived: dict[str, bytes] = server.cache.setdefault(SCOPE, {})
+        if method == "PUT":
+            arrived[str(rank)] = b""
+        return str(rank) in arrived
 
 
 def _interface_towards(meeting: Meeting) -> str:

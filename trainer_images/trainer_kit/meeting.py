@@ -73,4 +73,5 @@ def await_master(meeting: Meeting, *, connect: bool) -> None:
 
 def unreachable(meeting: Meeting, error: OSError) -> GroupError:
     """Return the error for a master that did not answer in time. It quotes `error`, the last failure."""
-    return GroupError(f"could not reach the master at {meeting} within {meeting.timeout} s: {error}")
+    reason = str(error) or "no answer"
+    return GroupError(f"could not reach the master at {meeting} within {meeting.timeout} s: {reason}")

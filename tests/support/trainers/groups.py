@@ -18,6 +18,7 @@ from typing import Any
 from torch.multiprocessing.spawn import start_processes
 from trainer_kit.group import Group, join
 
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.trainers.launcher import Launcher, end_of
 
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 Outcome = list[list[Any]]
 
 
-def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = 100) -> Outcome:
+def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = PATIENCE) -> Outcome:
     """Run the module `program` in groups of these sizes, and return the results by group and rank.
 
     All must succeed within `within` seconds.

@@ -8,6 +8,7 @@ import pytest
 from question_features import TERMS, load, shares
 from trainer_kit.checkpoints.folder import CheckpointFolder
 
+from tests.support.frameworks import ROOT
 from tests.support.trainers.frameworks import (
     ENDLESS,
     GROUP_BATCH,
@@ -23,7 +24,28 @@ from tests.support.trainers.frameworks import (
 )
 from tests.support.trainers.launcher import Launcher, end_of
 
-WORKERS, PARAMETER_SERVER = "tensorflow_questions.workers", "tensorflow_questions.parameter_server"
+WORKERS = "tests.support.trainers.programs.tensorflow_workers"
+FOR_WORKERS = {"PYTHONPATH": f"{ROOT}:{ROOT / 'trainer_images'}"}
+PARAMETER_SERVER = "tensorflow_questions.parameter_server"
+LOSING_PATIENCE = """
+import os, time
+from pathlib import Path
+from tensorflow_questions import parameter_server
+from trainer_kit import process, progress
+
+report = progress.Reporter.report
+
+def report_and_wait(*arguments, **metrics):
+    report(*arguments, **metrics)
+    while not Path(os.environ["LOST"]).exists():
+        time.sleep(0.01)
+    parameter_server.PATIENCE = 1
+
+progress.Reporter.report = report_and_wait
+process.run(parameter_server.main)
+"""
+"""Runs the parameter server. After its first report, the chief waits for the file LOST, and then has a
+time-out of 1 s."""
 BATCH_SIZE, LR, STEPS = 32, 3, 135
 """The defaults of the parameter server. STEPS is the number of steps of an epoch."""
 
@@ -43,7 +65,7 @@ def test_workers_of_any_number_learn_the_same_from_the_same_steps(
 
 
 def test_workers_fail_soon_after_the_loss_of_the_chief(tensorflow: Launcher, questions_uri: str) -> None:
-    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere"}
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", **FOR_WORKERS}
     workers = start_tasks(tensorflow, WORKERS, cluster_of(worker=2), **places, **ENDLESS)["worker"]
     await_first_epoch(workers[0])
     workers[0].kill()
@@ -88,14 +110,17 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
 
 
 def test_a_chief_that_lost_its_only_worker_fails_within_its_time_out(
-    tensorflow: Launcher, questions_uri: str
+    tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
-    variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "GROUP_TIMEOUT": "60"}
+    is_lost = tmp_path / "lost"
+    variables = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": "nowhere", "LOST": str(is_lost)}
     cluster = cluster_of(chief=1, worker=1, ps=1)
-    tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster, **variables, **ENDLESS)
+    tasks = start_tasks(tensorflow, LOSING_PATIENCE, cluster, "-c", **variables, **ENDLESS)
     [chief], [lost] = tasks["chief"], tasks["worker"]
     await_first_epoch(chief)
     lost.kill()
+    lost.wait()
+    is_lost.touch()
     end = end_of(chief, PATIENCE)
     assert end.code == 1
     assert "TimeoutError" in end.stderr
@@ -148,4 +173,5 @@ def train_killed(launcher: Launcher, size: int, data: str, folder: Path) -> Trai
 
 
 def variables_of(size: int, data: str, model: Path) -> dict[str, str]:
-    return {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
+    variables = {"TRAINING_DATA_URI": data, "MODEL_URI": str(model), "BATCH_SIZE": str(GROUP_BATCH // size)}
+    return variables | FOR_WORKERS

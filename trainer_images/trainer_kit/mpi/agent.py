@@ -4,10 +4,12 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from trainer_kit import environment
+from trainer_kit.meeting import patience
 from trainer_kit.mpi.channel import Channel
 from trainer_kit.mpi.place import Place
 
@@ -40,14 +42,21 @@ def main() -> None:
 
 
 async def _ask(instance: int, daemon: Daemon) -> int:
-    channel = await Channel.connected(
-        environment.text("MPI_AGENT_HOST"),
-        environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535),
-        environment.text("GROUP_TOKEN"),
-    )
+    channel = await _reach_launcher()
     await channel.send(on=instance, run=daemon._asdict())
     code: int = (await channel.receive())["ended"]
     return code
+
+
+async def _reach_launcher() -> Channel:
+    """Connect to the launcher. A handshake that takes too long is repeated, up to the group's time-out."""
+    host = environment.text("MPI_AGENT_HOST")
+    port = environment.integer("MASTER_PORT", default=12356, at_least=1, at_most=65_535)
+    token = environment.text("GROUP_TOKEN")
+    async with asyncio.timeout(patience()):
+        while True:
+            with suppress(TimeoutError):
+                return await Channel.connected(host, port, token)
 
 
 def daemon_of(command: Sequence[str]) -> Daemon:

@@ -16,6 +16,7 @@ from typing import Any, Self
 Message = dict[str, Any]
 
 HANDSHAKE_SECONDS = 10.0
+"""Seconds after which a connection that has not authenticated both sides is closed."""
 LONGEST_LINE = 2**20
 """The maximum length of a line in bytes. It is large because the arguments of a daemon name all hosts."""
 
@@ -36,28 +37,33 @@ class Channel:
     async def accepted(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> Self:
         """Return the channel of an accepted connection.
 
-        Raises StrangerError if the peer does not prove that it knows the token.
+        Raises StrangerError if the peer does not prove that it knows the token, and TimeoutError if the
+        handshake takes too long.
         """
-        return await cls(reader, writer)._authenticated(token, own="launcher", other="instance")
+        deadline = _handshake_deadline()
+        return await cls(reader, writer)._authenticated(token, deadline, own="launcher", other="instance")
 
     @classmethod
     async def connected(cls, host: str, port: int, token: str) -> Self:
         """Connect to the launcher, and return the channel.
 
-        Raises OSError if the connection fails, and StrangerError if the launcher does not prove that it knows
-        the token.
+        Raises OSError if the connection fails, StrangerError if the launcher does not prove that it knows the
+        token, and TimeoutError, which is an OSError, if the handshake takes too long. A slow handshake says
+        nothing about the token, so the caller may try again.
         """
+        # The launcher's time may begin as soon as the connection is open.
+        deadline = _handshake_deadline()
         reader, writer = await asyncio.open_connection(host, port, limit=LONGEST_LINE)
-        return await cls(reader, writer)._authenticated(token, own="instance", other="launcher")
+        return await cls(reader, writer)._authenticated(token, deadline, own="instance", other="launcher")
 
-    async def _authenticated(self, token: str, *, own: str, other: str) -> Self:
+    async def _authenticated(self, token: str, deadline: float, *, own: str, other: str) -> Self:
         def proof(of: str, *nonces: bytes) -> bytes:
             content = b" ".join((of.encode(), *nonces))
             return hmac.new(token.encode(), content, hashlib.sha256).hexdigest().encode()
 
         nonce = secrets.token_hex(16).encode()
         try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
+            async with asyncio.timeout_at(deadline):
                 await self._send_line(nonce)
                 theirs = await self._receive_line()
                 # The proof includes the sender's role, so that the peer cannot send the same proof back.
@@ -65,7 +71,13 @@ class Channel:
                 given = await self._receive_line()
         except (OSError, EOFError, ValueError) as error:  # a TimeoutError is an OSError
             self.close()
+            if asyncio.get_running_loop().time() >= deadline:
+                # The peer may have closed the connection because this process was too slow.
+                raise TimeoutError("no proof of the token in time") from error
             raise StrangerError("it closed the connection, as for a wrong token") from error
+        except asyncio.CancelledError:  # the caller has a time-out of its own
+            self.close()
+            raise
         if not hmac.compare_digest(given, proof(other, theirs, nonce)):
             self.close()
             raise StrangerError("it has a different token")
@@ -96,6 +108,10 @@ class Channel:
     def close(self) -> None:
         """Close the connection."""
         self._writer.close()
+
+
+def _handshake_deadline() -> float:
+    return asyncio.get_running_loop().time() + HANDSHAKE_SECONDS
 
 
 def _enable_keepalive(writer: asyncio.StreamWriter) -> None:

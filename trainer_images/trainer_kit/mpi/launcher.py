@@ -138,7 +138,7 @@ class Hosts:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             channel = await Channel.accepted(reader, writer, self._place.token)
-        except StrangerError:
+        except (StrangerError, TimeoutError):
             return
         try:
             greeting = await channel.receive()

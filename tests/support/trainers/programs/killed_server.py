@@ -1,7 +1,8 @@
 """Trains the language model with parameter servers. Some ranks end by SIGKILL.
 
 DEATHS has these ranks, each with the version of the weights at which it dies, such as `{"0": 5}`: a server or
-a standby as soon as it takes a gradient, a worker as soon as it has computed one.
+a standby as soon as it takes a gradient, a worker as soon as it has computed one. A worker that is so slow
+that the others complete the training dies when it gets the last weights.
 """
 
 import json
@@ -14,6 +15,7 @@ from language_model.parameter_server.worker import HandedOut, Worker
 from torch import Tensor
 
 DIES_AT: int | None = json.loads(os.environ.get("DEATHS", "{}")).get(os.environ["RANK"])
+LAST = int(os.environ["STEPS"])
 
 take, weights, push = ParameterServer.take, Worker.weights, Worker.push
 versions: list[int] = []
@@ -31,7 +33,10 @@ def take_or_die(server: ParameterServer, worker: int, gradient: Tensor, loss: fl
 
 def weights_and_note(worker: Worker) -> HandedOut | None:
     handed_out = weights(worker)
-    versions.extend([handed_out.version] if handed_out else [])
+    if handed_out:
+        versions.append(handed_out.version)
+        if handed_out.version >= LAST:
+            die_if_due(handed_out.version)
     return handed_out
 
 

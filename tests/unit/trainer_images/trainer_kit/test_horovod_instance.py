@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from tests.support.trainers.launcher import Launcher, end_of
 
 
@@ -25,14 +26,15 @@ def test_each_process_has_its_rank(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize(("failure", "code"), [("exit 3", 3), ("kill -KILL $$", 137)])
 def test_a_failure_ends_the_others_and_is_the_exit_code(launcher: Launcher, failure: str, code: int) -> None:
-    ended = end_of(start(launcher, 3, f"[ $HOROVOD_LOCAL_RANK = 1 ] || exec sleep 100; {failure}"), within=60)
+    instance = start(launcher, 3, f"[ $HOROVOD_LOCAL_RANK = 1 ] || exec sleep 1000; {failure}")
+    ended = end_of(instance, PATIENCE)
     assert ended.code == code
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_all_processes(launcher: Launcher, signum: signal.Signals) -> None:
-    instance = start(launcher, 2, "echo here; exec sleep 100")
+    instance = start(launcher, 2, "echo here; exec sleep 1000")
     assert instance.stdout
     assert [instance.stdout.readline() for _ in range(2)] == ["here\n"] * 2
     instance.send_signal(signum)
-    assert end_of(instance, within=60).code == 128 + signum
+    assert end_of(instance, PATIENCE).code == 128 + signum

@@ -51,6 +51,8 @@ class Start:
         self._monkeypatch.setenv("CHECKPOINT_URI", str(self.folder))
         self._monkeypatch.setenv("JOB_ATTEMPT", str(attempt))
         self._monkeypatch.setenv("CHECKPOINT_EVERY_STEPS", str(every))
+        # On a busy machine, the default of 60 s may pass.
+        self._monkeypatch.setenv("CHECKPOINT_EVERY_SECONDS", "100000")
         self._monkeypatch.setenv("CHECKPOINT_KEEP", str(keep))
         random.seed(1)
         np.random.seed(1)

@@ -116,6 +116,7 @@ def test_a_model_without_an_optimizer_is_saved(start: Start, monkeypatch: pytest
 def test_work_can_be_completed_before_each_save(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHECKPOINT_URI", start.uri)
     monkeypatch.setenv("CHECKPOINT_EVERY_STEPS", "2")
+    monkeypatch.setenv("CHECKPOINT_EVERY_SECONDS", "100000")  # the default of 60 s may pass
     model = nn.Linear(2, 2)
     completed: list[int] = []
 
