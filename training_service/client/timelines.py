@@ -13,6 +13,7 @@ passes on which it depends are done. These are the dependencies:
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
@@ -142,7 +143,7 @@ class Timeline:
     boxes: tuple[Box, ...]
     """The passes, ordered by rank; the passes of a rank are in the order in which the rank ran them."""
 
-    @property
+    @cached_property
     def end(self) -> float:
         """The end of the last pass, in seconds."""
         return max(box.end for box in self.boxes)

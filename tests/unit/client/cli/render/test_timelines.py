@@ -77,7 +77,6 @@ def test_an_image_has_a_box_for_each_pass(content: dict[str, Any], tmp_path: Pat
     assert any(group.startswith("FillBetween") or "Collection" in group for group in groups)
 
 
-@pytest.mark.timeout(120)
 def test_the_largest_timeline_is_drawn(tmp_path: Path) -> None:
     timeline = of(gpipe(100, MOST_PASSES // 200))
     timelines.save(timeline, "job 7", tmp_path / "timeline.png")
