@@ -15,6 +15,7 @@ The names of namespaces and cgroups contain the pid of their owner: the process 
 """
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -232,13 +233,15 @@ def _remove(pid: int) -> None:
 
 
 def _remove_cgroup(cgroup: Path) -> None:
-    # A killed process leaves its cgroup a moment after the signal.
-    for _ in range(50):
+    while True:
         try:
             cgroup.rmdir()
         except FileNotFoundError:
             return
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            # A killed process leaves its cgroup some time after the signal: on a busy machine, seconds.
             with contextlib.suppress(FileNotFoundError):
                 for process in (cgroup / "cgroup.procs").read_text().split():
                     with contextlib.suppress(ProcessLookupError):

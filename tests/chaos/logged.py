@@ -9,16 +9,20 @@ _RECORD = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>[A-Z]+) +(
 _OF_TRACEBACK = re.compile(r"\s*\| (?P<text>.*)")
 _ERROR = re.compile(r"(?:\w+\.)*(?P<name>\w+)(?:: |$)")
 _BAD = frozenset({"ERROR", "CRITICAL"})
+_REMOVED = re.compile(r"\bhostile-\d+(-r\d+)? was removed while the group's processes were running")
+"""A hostile job may remove the folder of its group (`delete-group`). The service is right to report it."""
 
 
 def errors_in(files: Collection[Path], foreseen: Collection[str]) -> Counter[str]:
-    """Count the errors in the logs, except for foreseen exceptions.
+    """Count the errors in the logs, except for foreseen exceptions and the removal of hostile jobs' folders.
 
     Numbers are replaced, so that equal errors are counted together.
     """
     found: Counter[str] = Counter()
     for file in files:
         for text, exception in _errors(file):
+            if _REMOVED.search(text):
+                continue
             name = _ERROR.match(exception)
             if name is None or name["name"] not in foreseen:
                 found[re.sub(r"\d+(\.\d+)?", "N", f"{text}: {exception}" if exception else text)] += 1

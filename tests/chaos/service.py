@@ -20,8 +20,13 @@ _MAX_MEMORY = 2 << 30
 _SERVING = b"serving at"
 _ORDERED = (0, -signal.SIGKILL)
 _REFUSED = 2
-_NO_STORE = re.compile(r"redis://\S+ \(prefix \w+\)(?: does not answer|: cannot be reached)")
-"""A service ends at its start if Redis does not answer, and its service manager starts it again."""
+_NO_STORE = re.compile(
+    r"redis://\S+ \(prefix \w+\)(?: does not answer|: cannot be reached|: is still loading its data|"
+    r": its changes cannot be followed)"
+)
+"""A service ends at its start if Redis does not answer or has just been started. Its service manager starts
+it again.
+"""
 
 
 class Service:

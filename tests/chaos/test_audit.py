@@ -124,6 +124,10 @@ def test_unforeseen_errors_in_a_log_are_counted_by_exception(
     |   File "x.py", line 1, in x
     | job_tracker.domain.errors.StoreUnavailable: it is away
 2026-11-22 15:33:18,966 INFO    job_tracker.tracking.tracker Traceback of nothing
+2026-11-22 15:33:18,970 ERROR   x.backend /live/1f.hostile-3-r1 was removed while the group's processes were \
+running; stopping the group
+2026-11-22 15:33:18,970 ERROR   x.backend /live/1f.honest-4 was removed while the group's processes were \
+running; stopping the group
 2026-11-22 15:33:19,004 ERROR   job_tracker.common.work_queue [job=2] work on 2 failed
     | Traceback (most recent call last):
     | RecursionError
@@ -133,6 +137,8 @@ MemoryError
 """
     )
     assert errors_in([log], {"StoreUnavailable"}) == {
+        "x.backend /live/Nf.honest-N was removed while the group's processes were running; stopping the "
+        "group": 1,
         "job_tracker.common.work_queue [job=N] work on N failed: RecursionError": 1,
         "Traceback (most recent call last): MemoryError": 1,
     }

@@ -12,11 +12,14 @@ from tests.chaos.plans import KINDS, acts_of
 from tests.chaos.report import report
 from tests.chaos.run import Options, run
 from tests.chaos.world import World
+from tests.support.patience import PATIENCE
 from tests.support.redis_server import server_or_skip
 
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(10**6)))
 """The seed of all random choices. It is printed, so that a run can be repeated."""
 JOBS, FAULTS, SECONDS, LANES = 40, 16, 15, 6
+
+pytestmark = pytest.mark.timeout(1200)  # a run that is stuck says so first, after PATIENCE
 
 
 def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +31,7 @@ def survives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
         acts=acts_of(KINDS),
         seconds=SECONDS,
         lanes=LANES,
+        patience=PATIENCE,
         slow=None,  # other tests run at the same time
     )
     record = run(world, options, print)

@@ -120,6 +120,8 @@ class KeptService:
         return self.folder / f"service-{start:03}.log"
 
     def _is_serving(self, start: int) -> bool:
+        if self._pid is None:
+            return False  # the fork server has not sent the pid yet, or the service has ended
         log = self._log(start)
         return log.exists() and "serving at" in log.read_text()
 

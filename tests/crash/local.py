@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import socket
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,6 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.domain.naming import instance_name
-from tests.crash.faults import KILLS
 from tests.crash.scenario import (
     CAPACITY,
     JOBS,
@@ -25,14 +22,12 @@ from tests.crash.scenario import (
     PlannedJob,
     write_user_folder,
 )
-from tests.crash.stored import LEASE_LEFT, problems_in_redis, problems_in_sqlite
-from tests.crash.sweep import hits_in
+from tests.crash.stored import problems_in_redis, problems_in_sqlite
 from tests.support.parameters import declared
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
-_LEASE_SECONDS = 1
 _OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts", "unpacked"}
 
 
@@ -121,7 +116,10 @@ class LocalWorld:
 
     def problems(self) -> Iterator[str]:
         yield from _witnessed(self)
-        yield from problems_in_sqlite(self.data / "jobs.db") if self.redis is None else self._in_redis()
+        if self.redis is None:
+            yield from problems_in_sqlite(self.data / "jobs.db")
+        else:
+            yield from problems_in_redis(self.redis, self._prefix)
         yield from _left_over(self)
 
     def close(self) -> None:
@@ -134,26 +132,9 @@ class LocalWorld:
             [store]
             url = "{self.redis.url}"
             prefix = "{self._prefix}"
-            lease_seconds = {_LEASE_SECONDS}
+            lease_seconds = 1
+            answer_seconds = {ANSWER_SECONDS}
             """
-
-    def _in_redis(self) -> Iterator[str]:
-        assert self.redis is not None
-        # A service that is killed while it ends, or whose resignation fails, leaves its lease, which expires.
-        # The next service may end before that.
-        may_be_left = any(what in KILLS or call.name == "resign" for call, what in hits_in(self))
-        for problem in problems_in_redis(self.redis, self._prefix):
-            if problem != LEASE_LEFT or not (may_be_left and self._expires("leader")):
-                yield problem
-
-    def _expires(self, key: str) -> bool:
-        assert self.redis is not None
-        deadline = time.monotonic() + 2 * _LEASE_SECONDS
-        while self.redis.ask("EXISTS", f"{{{self._prefix}}}:{key}"):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
 
 
 def _witnessed(world: LocalWorld) -> Iterator[str]:
@@ -167,7 +148,7 @@ def _witnessed(world: LocalWorld) -> Iterator[str]:
 
 
 def _left_over(world: LocalWorld) -> Iterator[str]:
-    """Yield processes, files and ports that should be gone."""
+    """Yield processes and files that should be gone. A port is in use only as long as a process is left."""
     for process in psutil.process_iter():
         try:
             if process.environ().get("HOME", "").startswith(f"{world.folder}{os.sep}"):
@@ -189,18 +170,9 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
         yield from _unexpected(group, _OF_A_GROUP | ranks)
         for rank in ranks:
             yield from _unexpected(group / rank, _OF_A_RANK)
-        for port in record["ports"]:
-            if not _is_free(port):
-                yield f"port {port} of {group.name} is still in use"
 
 
 def _unexpected(folder: Path, expected: set[str]) -> Iterator[str]:
     for path in folder.iterdir() if folder.exists() else ():
         if path.name not in expected:
             yield f"left behind: {path.relative_to(folder.parents[1])}"
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return probe.connect_ex(("127.0.0.1", port)) != 0

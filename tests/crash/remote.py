@@ -14,14 +14,14 @@ from typing import Any
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
 from tests.crash.scenario import CAPACITY, EVICTED, JOBS, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
-from tests.crash.stored import LEASE_LEFT, problems_in_redis
-from tests.crash.sweep import hits_in
+from tests.crash.stored import problems_in_redis
 from tests.support.cluster import SCRIPT, Cluster, address_for_pods
 from tests.support.cluster_fixtures import wait_for_account
 from tests.support.parameters import declared
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 from tests.support.ports import free_port
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import ANSWER_SECONDS, RedisServer
 
 # The same as rank.sh, but without the records: here the API server's watch is the witness.
 _RANK = """
@@ -37,7 +37,6 @@ match os.environ.get("DO"):
         os.kill(os.getpid(), signal.SIGKILL)
 os._exit(int(os.environ.get("EXIT_CODE", "0")))
 """
-_WATCH_SECONDS = 20
 
 
 class RemoteWorld:
@@ -86,6 +85,7 @@ class RemoteWorld:
             url = "{self._redis.url}"
             prefix = "{self._prefix}"
             lease_seconds = 1
+            answer_seconds = {ANSWER_SECONDS}
             [scheduling]
             capacity = {CAPACITY}
             overtake_limit = 0
@@ -121,11 +121,7 @@ class RemoteWorld:
         yield from (f"left behind: {name}" for name in left)
         assert self._watch is not None
         yield from self._watch.problems()
-        # A service killed during its resignation leaves its lease, which expires.
-        resigned = all(call.name != "resign" for call, _ in hits_in(self))
-        for problem in problems_in_redis(self._redis, self._prefix):
-            if resigned or problem != LEASE_LEFT:
-                yield problem
+        yield from problems_in_redis(self._redis, self._prefix)
         for file in (self.folder / "data").rglob("*"):
             if "programs" in file.parts:
                 continue  # uploaded files are kept for a while
@@ -194,7 +190,7 @@ class PodWatch:
 
     def settled(self) -> set[str]:
         """Wait until the last events have arrived. Return the pods that are not reported as deleted."""
-        deadline = time.monotonic() + _WATCH_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while (left := self._living()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left

@@ -22,14 +22,12 @@ from tests.crash.stored import problems_in_sqlite
 from tests.support.fake_cluster import FakeCluster, Object, served
 from tests.support.kueue import GROUP, Kueue
 from tests.support.parameters import declared
+from tests.support.patience import PATIENCE
 from tests.support.pods import disrupted
 from tests.support.ports import free_port
 
 _NAMESPACE = "crash"
 _START_SECONDS, _RUN_SECONDS, _SAVE_SECONDS = 0.01, 0.05, 0.1
-_AGREEMENT_SECONDS = 10.0
-"""The time for which ranks, before they save, wait for the notice of other ranks, as training code does."""
-_PATIENCE = 10.0
 _DRAINED = disrupted("EvictionByEvictionAPI", "Eviction API: evicting")
 
 
@@ -106,11 +104,14 @@ class Node(FakeCluster):
             self.delete(name)
 
     async def _save(self, name: str) -> None:
-        """Save with all others of the group, and end."""
+        """Save with all others of the group, and end.
+
+        As training code does, first wait for their notices, which come only when the service stops the group.
+        """
         with suppress(TimeoutError):
             others = self._pods_of(self._labels_of(name)[JOB_ID])
             notices = (self._noticed[other].wait() for other in others if "running" in self._state_of(other))
-            await asyncio.wait_for(asyncio.gather(*notices), _AGREEMENT_SECONDS)
+            await asyncio.wait_for(asyncio.gather(*notices), PATIENCE)
         await asyncio.sleep(_SAVE_SECONDS)
         if "running" in self._state_of(name):
             self.end(name, 143)
@@ -182,7 +183,7 @@ class Served:
         self._ends = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
         self._thread.start()
-        assert self._is_ready.wait(_PATIENCE)
+        assert self._is_ready.wait(PATIENCE)
 
     def ask(self, question: Callable[[Node], Any]) -> Any:
         """Call a function with the node, in its thread."""
@@ -190,7 +191,7 @@ class Served:
         async def answer() -> Any:
             return question(self._node)
 
-        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(_PATIENCE)
+        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(PATIENCE)
 
     def close(self) -> None:
         """End the node."""

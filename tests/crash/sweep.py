@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, TOO_MANY
 from tests.crash.checks import LOST_LOGS, check_deletion, check_jobs
@@ -178,16 +178,18 @@ class Sweep:
     def _lane(
         self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", report: Callable[[Outcome], None]
     ) -> list[Outcome]:
-        outcomes = []
+        outcomes: list[Outcome] = []
         world, forks = self._worlds[number], self._forks[number]
-        while not waiting.empty():
-            faults = waiting.get()
+        while True:
+            try:
+                faults = waiting.get_nowait()
+            except Empty:
+                return outcomes
             outcome = try_faults(forks, world, faults)
             if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken the port since
                 outcome = try_faults(forks, world, faults)
             outcomes.append(outcome)
             report(outcome)
-        return outcomes
 
 
 def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:

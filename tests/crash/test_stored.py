@@ -12,9 +12,9 @@ from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.sqlite import SqliteStore
-from tests.crash.stored import problems_in_redis, problems_in_sqlite
+from tests.crash.stored import LEASE_LEFT, problems_in_redis, problems_in_sqlite
 from tests.support.jobs import NOON, spec
-from tests.support.redis_server import server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, server_or_skip
 
 SUBMIT = AuditEvent(at=NOON, action="submit", outcome=Outcome.DONE)
 CANCEL = AuditEvent(at=NOON, action="cancel", outcome=Outcome.DONE, target="job 1")
@@ -108,7 +108,19 @@ def test_a_change_without_its_event_is_a_problem(
     server = server_or_skip(tmp_path)
     server.start()
     try:
-        asyncio.run(filled(RedisStore.open(Address(server.url, "p"))))
+        asyncio.run(filled(RedisStore.open(Address(server.url, "p"), answer_seconds=ANSWER_SECONDS)))
         assert list(problems_in_redis(server, "p")) == expected
+    finally:
+        server.end()
+
+
+def test_a_lease_is_a_problem_unless_it_expires(tmp_path: Path) -> None:
+    server = server_or_skip(tmp_path)
+    server.start()
+    try:
+        server.ask("HSET", "{p}:leader", "holder", "host/1")
+        assert list(problems_in_redis(server, "p")) == [LEASE_LEFT]
+        server.ask("PEXPIRE", "{p}:leader", "500")
+        assert list(problems_in_redis(server, "p")) == []
     finally:
         server.end()

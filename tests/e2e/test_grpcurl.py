@@ -21,6 +21,7 @@ def grpcurl(address: str, method: str, request: dict[str, Any]) -> subprocess.Co
     command = [
         program,
         "-plaintext",
+        *("-connect-timeout", f"{PATIENCE:g}"),
         "-d",
         json.dumps(request),
         address,

@@ -138,13 +138,14 @@ def test_a_group_that_loses_a_pod_is_relaunched_under_new_names(service: Server,
     with service.start("-s", "retry.backoff=1") as client:
         job = submit(client, FOREVER, instances=3)
         comes(client, job, all_run)
+        assert next(iter(client.logs(job, follow=True))).text == "up\n"  # a rank runs before it has printed
         place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-2-worker", *at_once)
         seen = comes(client, job, lambda seen: seen.attempt == 2 and all_run(seen))
         assert place.names() == [*again, "service/program-1-r1-master-service"]
         assert [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")] == [
             "pod_deleted"
         ]
-        assert printed(client, job, 0) == "up\n"
+        assert next(iter(client.logs(job, follow=True))).text == "up\n"
         assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"
         client.cancel(job)
         assert client.wait(job, timeout=PATIENCE).attempt == 2
@@ -179,9 +180,11 @@ def test_a_service_killed_during_a_launch_continues_it(service: Server, place: P
 
 def test_a_job_that_ends_during_downtime_keeps_its_result(service: Server, place: Place) -> None:
     with service.start() as client:
-        job = submit(client, {"RUN_SECONDS": "1", "PRINT": "bye", "EXIT_CODE": "3"})
+        job = submit(client, {"UNTIL_FILE": "/tmp/go", "PRINT": "bye", "EXIT_CODE": "3"})
         comes(client, job, all_run)
     service.end(signal.SIGKILL)
+    in_pod = ("exec", "-n", place.namespace, "program-1-master", "--", "python3", "-c")
+    place.cluster.kubectl(*in_pod, "open('/tmp/go', 'w')")  # the image has no other commands
     until = ["wait", "-n", place.namespace, "pod/program-1-master", f"--timeout={PATIENCE:g}s", "--for"]
     place.cluster.kubectl(*until, "condition=ContainersReady=false", timeout=PATIENCE + 10)
     with service.start() as client:

@@ -56,10 +56,13 @@ def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_r
             if seen.progress.step >= 10:
                 break
         assert not seen.progress.HasField("checkpoint")
-        urgent = client.submit("program", "1", version, instances=2, priority="high")
+        has_been_seen = server.folder / "has-been-seen"  # until then, the victim waits
+        parameters = {"UNTIL_FILE": str(has_been_seen)}
+        urgent = client.submit("program", "1", version, instances=2, priority="high", parameters=parameters)
         for seen in client.watch(victim):
             if seen.status == pb.queuing:
                 break
+        has_been_seen.touch()
         held.release(attempt=1)
         assert (seen.preemptions, seen.attempt) == (1, 1)
         assert seen.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."

@@ -46,20 +46,21 @@ class Prometheus:
             self.process = subprocess.Popen(command, stderr=log)
 
     def ask(self, endpoint: str, **parameters: str) -> Any:
-        """Return the answer of the API, or None while the server does not answer."""
+        """Return the answer of the API, which the server may give only after its start."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            if self.process.poll() is not None:
-                raise
-            return None  # not ready yet
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                    return json.load(answer)["data"]
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def has(self, expression: str) -> bool:
         """Return whether the expression has a result."""
-        answer = self.ask("query", query=expression)
-        return answer is not None and bool(answer["result"])
+        return bool(self.ask("query", query=expression)["result"])
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from tests.support.parameters import declared
@@ -129,7 +131,8 @@ def service(
     if server.process is not None and server.process.poll() is None:
         server.end(signal.SIGKILL)
     for process in server.ranks():
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def await_state(client: TrainingClient, job_id: int, state: int) -> None:

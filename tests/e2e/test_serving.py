@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.support.server import Server, refusal, run
+from tests.support.server import Server, health, refusal, run
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -168,8 +168,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_health_command_shows_whether_the_service_serves(server: Server) -> None:
     with server.start():
-        health = run("health", "--address", server.address)
-        assert (health.returncode, health.stdout) == (0, "SERVING\n")
+        asked = health("--address", server.address)
+        assert (asked.returncode, asked.stdout) == (0, "SERVING\n")
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     assert refusal("health", "--address", address).startswith(f"{address} does not answer")

@@ -35,7 +35,7 @@ with reporting(SimpleNamespace(rank=rank, is_master=rank == 0)):
         frozen() if rank == 1 else wait_for_others()
 """
 PLAIN = """
-import ctypes, os, time
+import ctypes, os, pathlib, time
 
 def stuck_in_native_code():  # which holds the lock of the interpreter
     ctypes.PyDLL(None).pause()
@@ -43,8 +43,14 @@ def stuck_in_native_code():  # which holds the lock of the interpreter
 def wait():
     time.sleep(600)
 
-print('::progress:: {"step": 1}', flush=True)
-stuck_in_native_code() if os.environ["RANK"] == "1" else wait()
+rank, folder = os.environ["RANK"], pathlib.Path("{folder}")
+if rank == "0":  # its first report starts the deadline, so it waits until the others are about to stand still
+    while not all((folder / other).exists() for other in ("1", "2")):
+        time.sleep(0.02)
+    print('::progress:: {"step": 1}', flush=True)
+else:
+    (folder / rank).touch()
+stuck_in_native_code() if rank == "1" else wait()
 """
 ALGORITHM = """
 [algorithms.stalling]
@@ -91,7 +97,7 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
 
 def test_a_program_without_trainer_kit_is_looked_at_from_outside(server: Server) -> None:
     program = server.folder / "plain.py"
-    program.write_text(PLAIN)
+    program.write_text(PLAIN.replace("{folder}", str(server.folder)))
     with (server.folder / "config.toml").open("a") as config:
         config.write(ALGORITHM.format(program=program))
     deadlines = pb.Deadlines()

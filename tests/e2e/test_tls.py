@@ -3,13 +3,15 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import pytest
 from tests.support.certificates import CLIENT_ONLY, DAY, LOCAL, Authority, Files, credentials, replace
 from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
-from tests.support.server import Server, refusal, run
+from tests.support.server import Server, health, refusal
 from tests.support.trainers.forked_python import ForkedPython
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
@@ -44,6 +46,8 @@ with join() as group, reporting(group) as reporter:
     for step in range(1, 11):
         reporter.report(step=step, total_steps=10, loss=1 / step)
 """
+OUT_OF_TIME = re.compile("timed out|before receiving SETTINGS|before handshake timeout", re.IGNORECASE)
+"""Matches gRPC's errors of attempts to connect that took too long."""
 ALGORITHM = """
 [algorithms.reporting.process]
 command = ["python", "{program}"]
@@ -62,7 +66,7 @@ class Secured(Server):
     def serve(self, *settings: str) -> None:
         """Start it with TLS and these settings."""
         tls = [f"server.tls.certificate={self.files.certificate}", f"server.tls.key={self.files.key}"]
-        self.start(*(part for setting in (*tls, *settings) for part in ("-s", setting))).close()
+        self.launch(*(part for setting in (*tls, *settings) for part in ("-s", setting)))
 
     def client(self, cert: Files | None = None) -> TrainingClient:
         """A client that trusts the authority."""
@@ -71,16 +75,42 @@ class Secured(Server):
         return TrainingClient(self.address, ca=self.ca, cert=cert.certificate, key=cert.key)
 
     def serial(self) -> int:
-        """The serial number of the certificate of a new connection."""
+        """The serial number of the certificate of a new connection.
+
+        The service closes connections whose handshakes take longer than 5 s. Such a connection is repeated.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._serial()
+            except (ConnectionError, ssl.SSLEOFError):
+                if time.monotonic() > deadline:
+                    raise
+
+    def _serial(self) -> int:
         context = ssl.create_default_context(cafile=self.ca)
         host, _, port = self.address.rpartition(":")
         with (
-            socket.create_connection((host, int(port)), 20) as plain,
+            socket.create_connection((host, int(port)), PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as connection,
         ):
             found = connection.getpeercert()
             assert found is not None
             return int(str(found["serialNumber"]), 16)
+
+
+def final(call: Callable[[], object]) -> TrainingServiceError:
+    """Return the error of a call that cannot succeed.
+
+    The error names the reason of the last attempt to connect, which may be that the attempt took longer than
+    its 2 s. Such a call is repeated.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with pytest.raises(TrainingServiceError) as raised:
+            call()
+        if not OUT_OF_TIME.search(str(raised.value)) or time.monotonic() > deadline:
+            return raised.value
 
 
 @pytest.fixture
@@ -118,13 +148,12 @@ def test_a_client_says_why_it_does_not_trust_the_service(secured: Secured) -> No
     secured.serve()
     other = Authority(secured.folder, "other")
 
-    def error(address: str | None = None, **options: str) -> TrainingServiceError:
-        with (
-            pytest.raises(TrainingServiceError) as raised,
-            TrainingClient(address or secured.address, patience=0, **options) as client,  # type: ignore[arg-type]
-        ):
-            client.status(1)
-        return raised.value
+    def error(address: str = secured.address, **options: str) -> TrainingServiceError:
+        def call() -> None:
+            with TrainingClient(address, patience=0, **options) as client:  # type: ignore[arg-type]
+                client.status(1)
+
+        return final(call)
 
     unknown = error(ca=str(other.file))
     assert isinstance(unknown, Untrusted)
@@ -148,9 +177,10 @@ def test_a_client_says_why_it_does_not_trust_the_service(secured: Secured) -> No
 
 def test_a_client_that_uses_tls_says_that_the_service_does_not(server: Server) -> None:
     ca = Authority(server.folder).file
-    with server.start(), TrainingClient(server.address, ca=ca) as client, pytest.raises(Untrusted) as raised:
-        client.status(1)
-    assert "it does not use TLS; leave out ca and cert" in str(raised.value)
+    with server.start(), TrainingClient(server.address, ca=ca) as client:
+        error = final(lambda: client.status(1))
+    assert isinstance(error, Untrusted)
+    assert "it does not use TLS; leave out ca and cert" in str(error)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nMIIB\n"])
@@ -183,8 +213,10 @@ def test_replacing_the_certificate_under_64_calls_in_flight_drops_none(secured: 
                 secured.address, credentials(secured.authority), [("grpc.use_local_subchannel_pool", 1)]
             ) as channel:
                 for _ in range(3):
+                    # A handshake may take longer than the service's limit of 5 s. So the call waits for a
+                    # connection. It is not repeated once it was sent.
                     await TrainingServiceStub(channel).GetTrainingStatus(
-                        pb.GetTrainingStatusRequest(job_id=job)
+                        pb.GetTrainingStatusRequest(job_id=job), wait_for_ready=True
                     )
                     made += 1
         return made
@@ -205,7 +237,9 @@ def test_replacing_the_certificate_under_64_calls_in_flight_drops_none(secured: 
     seen, calls = asyncio.run(replace_often())
     assert len(seen) == 4
     assert calls > 64
-    assert "ERROR" not in secured.log.read_text()
+    # If the test pauses between the replacements of the key and of the certificate, they do not fit.
+    errors = [line for line in secured.log.read_text().splitlines() if "ERROR" in line]
+    assert [line for line in errors if "the key does not fit" not in line] == []
 
 
 def test_a_bad_replacement_is_logged_and_the_old_certificate_stays(secured: Secured) -> None:
@@ -220,10 +254,10 @@ def test_a_bad_replacement_is_logged_and_the_old_certificate_stays(secured: Secu
 
 
 def test_probes_need_no_tls_and_reach_nothing_but_health(secured: Secured) -> None:
-    health = f"127.0.0.1:{free_port()}"
-    secured.serve(f"server.health_address={health}")
-    assert run("health", "--address", health).stdout == "SERVING\n"
-    with grpc.insecure_channel(health) as channel, pytest.raises(grpc.RpcError) as refused:
+    address = f"127.0.0.1:{free_port()}"
+    secured.serve(f"server.health_address={address}")
+    assert health("--address", address).stdout == "SERVING\n"
+    with grpc.insecure_channel(address) as channel, pytest.raises(grpc.RpcError) as refused:
         TrainingServiceStub(channel).ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -235,7 +269,7 @@ def test_the_health_command_uses_the_tls_of_the_settings(secured: Secured) -> No
         f'[server]\naddress = "{secured.address}"\n[server.tls]\n'
         f'certificate = "{secured.files.certificate}"\nkey = "{secured.files.key}"\n'
     )
-    assert run("health", "--config", str(config)).stdout == "SERVING\n"
+    assert health("--config", str(config)).stdout == "SERVING\n"
 
 
 def test_required_client_certificates_keep_everyone_else_out(secured: Secured) -> None:
@@ -245,15 +279,18 @@ def test_required_client_certificates_keep_everyone_else_out(secured: Secured) -
         "server.insecure=false",
         'auth.operators=["CN=alice"]',
     )
-    with pytest.raises(Unreachable, match="another client certificate"), secured.client() as client:
-        client.status(1)
+    with secured.client() as client:
+        without = final(lambda: client.status(1))
     other = Authority(secured.folder, "other")
     foreign, valid = (
         authority.issue(subject="alice").write(secured.folder, name)
         for authority, name in ((other, "foreign"), (secured.authority, "valid"))
     )
-    with pytest.raises(Unreachable, match="another client certificate"), secured.client(foreign) as client:
-        client.status(1)
+    with secured.client(foreign) as client:
+        with_foreign = final(lambda: client.status(1))
+    for error in (without, with_foreign):
+        assert isinstance(error, Unreachable)
+        assert "another client certificate" in str(error)
     with secured.client(valid) as client:
         job = client.submit("program", "1", "v1")
         assert client.wait(job, timeout=PATIENCE).status == pb.succeed

@@ -72,6 +72,10 @@ def bearer(text: str) -> Sent:
     return [("authorization", f"Bearer {text}")]
 
 
+LOST_BY_THE_CLIENT = "Internal error from Core"
+"""The message of grpc.aio if the server ends a call while the client still sends: the answer is lost."""
+
+
 async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
     """Return the code and the message with which a call ends.
 

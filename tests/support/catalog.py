@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
+import pytest
+
+from job_tracker.admission import admission
+from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.fake import FakePlugin
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
@@ -11,6 +16,7 @@ from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.registry import BackendPlugin
 from job_tracker.catalog import Algorithm, FixedCatalog
 from job_tracker.domain.job import Job
+from tests.support.patience import PATIENCE
 from training_service.settings import settings_model
 
 SETTINGS: Any = settings_model()
@@ -39,3 +45,8 @@ def pod_resolver(algorithms: Mapping[str, Algorithm], **settings: Any) -> Resolv
     """Return the resolver of groups for Kubernetes."""
     plugin = KubernetesPlugin(KubernetesSettings(**settings))
     return Resolver(FixedCatalog(algorithms), "kubernetes", plugin)
+
+
+def wait_for_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new admissions wait long for the storage of datasets: on a busy machine it answers late."""
+    monkeypatch.setattr(admission, "DatasetVersions", partial(DatasetVersions, patience=PATIENCE))

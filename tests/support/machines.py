@@ -1,9 +1,12 @@
 """Machines of each kind of backend that has an Inventory. Tests change the machines from outside."""
 
 import json
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from job_tracker.backends.base import Inventory
@@ -11,11 +14,12 @@ from job_tracker.backends.fake import FakeBackend, FakeMachine, FakeWorld
 from job_tracker.backends.kubernetes.inventory import NodeInventory
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.group import Place
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, CommandFailed
 
 FLAVOR = "big"
 CPUS, GPUS, PODS = 8, 4, 10
 """The resources of each machine."""
+_RENEWAL_SECONDS = 2.0
 _LABEL = "training-service.test/machines"
 _ZONE = "topology.kubernetes.io/zone"
 _HOST = "kubernetes.io/hostname"
@@ -95,7 +99,11 @@ class FakeMachines:
 
 
 class ClusterMachines:
-    """Nodes in an API server, without kubelets. No other test uses their names and labels."""
+    """Nodes in an API server, without kubelets. No other test uses their names and labels.
+
+    A thread renews the nodes' leases. Otherwise, the controller manager would take them for lost after 20 s
+    (tests/cluster/debian/parts.sh), and no kubelet would set them to Ready again.
+    """
 
     label = _LABEL
 
@@ -103,6 +111,9 @@ class ClusterMachines:
         self.cluster, self.namespace = cluster, namespace
         self._opened: list[NodeInventory] = []
         self._nodes: list[str] = []
+        self._leases: dict[str, dict[str, Any]] = {}
+        self._ending = threading.Event()
+        self._renewing = threading.Thread(target=self._renew_leases, name="leases of nodes")
         self._pods = 0
 
     def settings(self) -> KubernetesSettings:
@@ -122,6 +133,9 @@ class ClusterMachines:
         return opened
 
     async def close(self) -> None:
+        self._ending.set()
+        if self._renewing.is_alive():
+            self._renewing.join()
         for opened in self._opened:
             await opened.close()
         if self._nodes:
@@ -146,9 +160,20 @@ class ClusterMachines:
             },
         }
         self._nodes.append(full)
-        self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(node))
+        uid = self.cluster.kubectl(
+            "create", "-f", "-", "-o", "jsonpath={.metadata.uid}", stdin=json.dumps(node)
+        )
+        owner = {"apiVersion": "v1", "kind": "Node", "name": full, "uid": uid}
+        self._leases[full] = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": full, "ownerReferences": [owner]},  # so the lease is deleted with its node
+        }
+        if not self._renewing.is_alive():
+            self._renewing.start()
 
     def remove(self, name: str) -> None:
+        del self._leases[self.full_name(name)]
         self.cluster.kubectl("delete", "node", self.full_name(name), "--wait=false")
 
     def set_open(self, name: str, is_open: bool) -> None:
@@ -184,6 +209,17 @@ class ClusterMachines:
     def taint(self, name: str, effect: str) -> None:
         """Add a taint, which the flavor does not tolerate, to a node."""
         self.cluster.kubectl("taint", "node", self.full_name(name), f"example.com/broken=x:{effect}")
+
+    def _renew_leases(self) -> None:
+        while not self._ending.is_set():
+            for full, lease in list(self._leases.items()):
+                spec = {
+                    "holderIdentity": full,
+                    "renewTime": datetime.now(UTC).isoformat(timespec="microseconds"),
+                }
+                with suppress(CommandFailed):  # a test may have stopped the API server
+                    self.cluster.apply("kube-node-lease", {**lease, "spec": spec})
+            self._ending.wait(_RENEWAL_SECONDS)
 
     def _uid_of(self, full: str) -> str:
         return self.cluster.kubectl("get", "node", full, "-o", "jsonpath={.metadata.uid}")

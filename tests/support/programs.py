@@ -69,19 +69,45 @@ def output(rank: int, size: int) -> dict[str, Any]:
     }
 
 
+UNTIL_READ = """
+import fcntl, termios, time
+def until_read(output):
+    while any(fcntl.ioctl(output, termios.FIONREAD, bytes(4))):
+        time.sleep(0.01)
+"""
+"""The beginning of a Python program that ends only once the engine has read its output.
+
+containerd may lose output that it has not read when the program ends (containerd/containerd, pull request
+12364).
+"""
+
+OUT_OF_MEMORY = """
+import os, time
+for _ in range(4):
+    if not os.fork():
+        bytearray(500 << 20)
+    os.wait()
+    time.sleep(1)
+os._exit(137)
+"""
+"""A Python program whose child processes are killed because they need 500 MiB.
+
+containerd misses kills for lack of memory just after the start (containerd#8180), and kills that are reported
+after the end. So several processes are killed before the program ends.
+"""
+
+
 def saves_at_the_notice(*, seconds: float, exit_code: int) -> str:
     """Return a Python program that prints "up", and prints "saved" some seconds after SIGTERM.
 
-    It ends once the engine has read its output: containerd may lose output that it has not read when the
-    program ends (containerd/containerd, pull request 12364).
+    It ends once the engine has read its output.
     """
-    return f"""
-import fcntl, os, signal, sys, termios, time
+    return f"""{UNTIL_READ}
+import os, signal, sys
 def bye(*_):
     time.sleep({seconds})
     os.write(1, b"saved\\n")
-    while any(fcntl.ioctl(1, termios.FIONREAD, bytes(4))):
-        time.sleep(0.01)
+    until_read(1)
     sys.exit({exit_code})
 signal.signal(signal.SIGTERM, bye)
 os.write(1, b"up\\n")

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from tests.support.imported import DASHBOARD
 from tests.support.parameters import declared
@@ -69,13 +71,22 @@ class Server:
 
     def start(self, *arguments: str) -> TrainingClient:
         """Start the service, and return a client that is connected to it."""
+        self.launch(*arguments)
+        client = TrainingClient(self.address, patience=PATIENCE)
+        # The client gives up a first call after about 3 s, and the service may pause for longer. A health
+        # check waits for the connection. It needs no token, and no limit or metric counts it.
+        check: Any = HealthStub(client._channel).Check
+        check(HealthCheckRequest(), timeout=PATIENCE, wait_for_ready=True)
+        return client
+
+    def launch(self, *arguments: str) -> None:
+        """Start the service, and wait until its log says where it serves."""
         begin = self.log.stat().st_size if self.log.exists() else 0
         self.process = self._spawn(arguments)
         while "serving at" not in (text := self.log.read_text()[begin:]):
             assert self.process.poll() is None, text
             time.sleep(0.02)
         self.address = text.split("serving at ")[1].split(",")[0]
-        return TrainingClient(self.address)
 
     def refused(self, *arguments: str) -> str:
         """Try to start the service, which must refuse with exit code 2, and return its log."""
@@ -165,6 +176,17 @@ def run_within(
     with FORKS.start(command, Path.cwd(), _environment(environment)) as process:
         out, err = process.communicate(timeout=seconds)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def health(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Ask for the health of a service, again and again until it answers, as a probe does.
+
+    The command waits 3 s for an answer, and the service may pause for longer.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while "does not answer" in (asked := run("health", *arguments)).stderr and time.monotonic() < deadline:
+        pass
+    return asked
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:

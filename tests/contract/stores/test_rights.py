@@ -28,7 +28,7 @@ from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from tests.support.callers import caller_with
-from tests.support.catalog import algorithm_of, fake_resolver
+from tests.support.catalog import algorithm_of, fake_resolver, wait_for_datasets
 from tests.support.jobs import NOON, spec
 
 PROJECTS = ("vision", "speech")
@@ -45,7 +45,10 @@ def noted() -> list[AuditEvent]:
 
 
 @pytest.fixture
-async def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> AsyncIterator[Jobs]:
+async def jobs(
+    store: Store, storage: Path, noted: list[AuditEvent], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Jobs]:
+    wait_for_datasets(monkeypatch)
     algorithms = {"program": algorithm_of()}
     admission = Admission(
         FixedCatalog(

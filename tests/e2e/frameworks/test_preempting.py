@@ -1,6 +1,7 @@
 """On real engines, a training run yields to a job of higher priority, and continues from its checkpoint."""
 
 import re
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 else:
     Server = TrainingClient = Any
 
-LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "11"}
+LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "110"}
 """Nothing is saved before the notice."""
 SLOWLY = """
 import runpy, time
@@ -32,7 +33,11 @@ runpy.run_module("pytorch_questions.train", run_name="__main__")
 """
 """A training run that sleeps in each step, so that other processes get the processors."""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
-GRACE = 12
+GRACE = 120
+"""Seconds in which the training saves its first checkpoint. It ends as soon as it has saved."""
+SHORT_GRACE = 12
+"""Seconds after which a program that ignores the notice is killed."""
+ONCE = ("-s", "retry.max_attempts=1")
 INSTANCE = "test-preempting"
 
 
@@ -64,29 +69,44 @@ def first_trains(client: TrainingClient, version: str) -> int:
     return job
 
 
+def deaf_runs(client: TrainingClient) -> int:
+    """Start a job of a low priority that ignores the notice."""
+    job = client.submit("deaf", DATASET, "v1", priority="low")
+    assert next(iter(client.logs(job, rank=0, follow=True))).text == "up\n"
+    return job
+
+
 def stops_for_another(client: TrainingClient, job: int) -> None:
-    """Let a job of a higher priority stop the training. Then let another one stop a job that ignores the
-    notice.
-    """
-    deaf = client.submit("deaf", DATASET, "v1", priority="low")
-    assert next(iter(client.logs(deaf, rank=0, follow=True))).text == "up\n"
+    """Let a job of a higher priority stop the training."""
+    watch = client.watch(job)
+    next(watch)  # from now on, the service sends each status, even if this test reads it much later
     urgent = client.submit("urgent", DATASET, "v1", instances=2, priority="high")
-    stopped = comes(client, job, lambda found: found.preemptions == 1)
+    stopped = next(found for found in watch if found.preemptions == 1)
     assert stopped.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
     saved = stopped.progress.checkpoint.step
     assert stopped.progress.step - 1 <= saved, "at most one step is lost"
     assert client.wait(urgent, timeout=PATIENCE).status == pb.succeed
-    comes(client, job, lambda found: found.attempt == 2)
-    # The training starts again during the grace period of the other job.
-    another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
-    comes(client, deaf, lambda found: found.preemptions == 1)
-    # The time shows the kill: a cluster may remove a killed pod before it reports the exit code.
-    assert time.monotonic() > asked_at + GRACE - 1, (
-        "it has ignored the notice, and was killed after the grace period"
-    )
-    client.cancel(deaf)  # while the job waits: otherwise it would use its whole grace period
-    assert client.wait(another, timeout=PATIENCE).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
+
+
+def deaf_is_killed(server: Server, deaf: int, training: int) -> None:
+    """Let a job of a higher priority stop the job that ignores the notice.
+
+    For this, a service with a short grace period takes over.
+    """
+    assert server.end(signal.SIGTERM) == 0
+    with server.start(*ONCE, "-s", f"jobs.stop_grace={SHORT_GRACE}") as client:
+        asked_at = time.monotonic()
+        urgent = client.submit("urgent", DATASET, "v1", priority="high")
+        comes(client, deaf, lambda found: found.preemptions == 1)
+        # The time shows the kill: a cluster may remove a killed pod before it reports the exit code.
+        assert time.monotonic() > asked_at + SHORT_GRACE - 1, (
+            "it has ignored the notice, and was killed after the grace period"
+        )
+        client.cancel(deaf)  # while the job waits: otherwise it would use its whole grace period
+        assert client.wait(urgent, timeout=PATIENCE).status == pb.succeed
+        client.cancel(training)
+        client.wait(training, timeout=PATIENCE)
 
 
 def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
@@ -105,11 +125,10 @@ def test_a_training_in_containers_gives_way_and_goes_on(docker_engine: DockerEng
     storage = server.folder / "storage"
     version = configure(server, "docker", settings, in_containers(PROGRAM_IMAGE, storage))
     try:
-        with server.start("-s", "retry.max_attempts=1") as client:
-            job = first_trains(client, version)
+        with server.start(*ONCE) as client:
+            job, deaf = first_trains(client, version), deaf_runs(client)
             stops_for_another(client, job)
-            client.cancel(job)
-            client.wait(job, timeout=PATIENCE)
+        deaf_is_killed(server, deaf, job)
     finally:
         docker_engine.clear(INSTANCE)
 
@@ -124,8 +143,8 @@ def test_a_training_in_pods_gives_way_and_goes_on_and_so_it_does_after_an_evicti
     storage = server.folder / "storage"
     version = configure(server, "kubernetes", settings, on_pods(program_image, storage))
     place = Place(cluster, namespace)
-    with server.start("-s", "retry.max_attempts=1") as client:
-        job = first_trains(client, version)
+    with server.start(*ONCE) as client:
+        job, deaf = first_trains(client, version), deaf_runs(client)
         stops_for_another(client, job)
         done = client.status(job).progress.step
         place.evict(f"pytorch-{job}-r1-1-worker")
@@ -134,5 +153,4 @@ def test_a_training_in_pods_gives_way_and_goes_on_and_so_it_does_after_an_evicti
         assert (ended.evictions, ended.preemptions) == (1, 1)
         [why] = [move.evicted for move in ended.moves if move.evicted]
         assert "rank 1" in why
-        client.cancel(job)
-        client.wait(job, timeout=PATIENCE)
+    deaf_is_killed(server, deaf, job)

@@ -1,5 +1,7 @@
 """Every framework trains for real as plain processes, through the service."""
 
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -16,7 +18,7 @@ from tests.e2e.frameworks.cases import (
     train,
 )
 from tests.support.trainers.fork_fixtures import fork_torchrun
-from tests.support.watching import seen
+from tests.support.watching import all_run, comes, seen
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -75,6 +77,20 @@ def agent(server: Server, job: int, node: int) -> psutil.Process:
     raise AssertionError(f"instance {node} of job {job} does not run")
 
 
+def world_sizes(server: Server, job: int, ranks: int) -> dict[str, str]:
+    """Wait until this number of training processes of the job run. Return WORLD_SIZE of each, by rank."""
+    found: dict[str, str] = {}
+    while len(found) < ranks:
+        for process in server.ranks():
+            with suppress(psutil.Error):
+                environment = process.environ()
+                is_of_job = environment.get("JOB_ID") == str(job)
+                if is_of_job and {"RANK", "WORLD_SIZE"} <= environment.keys():
+                    found[environment["RANK"]] = environment["WORLD_SIZE"]
+        time.sleep(0.05)
+    return found
+
+
 def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, version: str) -> None:
     often = {"EPOCHS": "20", "CHECKPOINT_EVERY_STEPS": "20", "MIN_INSTANCES": "2"}
     case = Case("pytorch-elastic", 3, often)
@@ -103,9 +119,10 @@ def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
     with server.start("--capacity", "4") as client:
         others = client.submit("sleep", DATASET, version, instances=2)
         job = train(client, case, version)
+        comes(client, job, all_run)
+        assert world_sizes(server, job, 2) == {"0": "2", "1": "2"}
         status = seen(client, job, step=1)
         assert (status.attempt, len(status.ranks)) == (1, 2)
-        assert [server.rank(job, rank).environ()["WORLD_SIZE"] for rank in range(2)] == ["2", "2"]
         client.cancel(others)  # the attempt continues with its original settings
         ended = client.wait(job, timeout=TRAINING_SECONDS)
         assert (ended.status, ended.attempt, len(ended.ranks)) == (pb.succeed, 1, 2), ended

@@ -1,11 +1,13 @@
 """Callers with client certificates, at a real server with a real store."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
+from cryptography import x509
 
 from job_tracker.domain.audit import AUTHENTICATE, Outcome
 from job_tracker.domain.caller import Caller, Means
@@ -14,6 +16,7 @@ from job_tracker.store.audit import AuditFilter
 from tests.support.api_service import Serve
 from tests.support.entrance import Entrance
 from training_service._generated import training_service_pb2 as pb
+from training_service.auth import certificates
 
 OPERATORS = ["spiffe://example.org/ci", "CN=alice"]
 
@@ -54,13 +57,17 @@ async def test_the_spiffe_id_or_else_the_subject_is_the_name_of_the_caller(
 
 
 async def test_a_call_after_the_certificate_has_expired_is_refused_on_an_open_connection(
-    entrance: Entrance,
+    entrance: Entrance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """gRPC checks the time only when a connection begins."""
     job = await entrance.service.train()
-    stub = await entrance.connect(entrance.authority.issue(subject="alice", lasts=timedelta(seconds=4)))
+    issued = entrance.authority.issue(subject="alice")
+    end = x509.load_pem_x509_certificate(issued.certificate).not_valid_after_utc.timestamp()
+    stub = await entrance.connect(issued)
+    assert (await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job))).status == pb.queuing
+    # The service's clock for certificates stands still, so that the calls may take any time.
+    monkeypatch.setattr(certificates, "time", SimpleNamespace(time=partial(float, end - 0.5)))
     watch = stub.WatchTraining(pb.WatchTrainingRequest(job_id=job))
-    assert (await anext(aiter(watch))).status == pb.queuing
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         async for _ in watch:
             pass
@@ -70,6 +77,7 @@ async def test_a_call_after_the_certificate_has_expired_is_refused_on_an_open_co
     [denial] = await entrance.service.store.list_events(AuditFilter(caller="CN=alice"), limit=2)
     assert (denial.action, denial.outcome, denial.address) == (AUTHENTICATE, Outcome.DENIED, "ipv4:127.0.0.1")
     assert denial.detail.startswith("the client certificate of 'CN=alice' expired at 20")
+    monkeypatch.setattr(certificates, "time", SimpleNamespace(time=partial(float, end)))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

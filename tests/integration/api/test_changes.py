@@ -12,10 +12,12 @@ import pytest
 from job_tracker.trees.changes import FILE
 from tests.support.access import failure
 from tests.support.api_service import Service
+from tests.support.patience import PATIENCE
 from tests.support.uploader import TREE, Uploader
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient
 from training_service.client.errors import NotFound
+from training_service.client.run import repository
 
 TEXT = b"# Changes since commit 1\n" + b"+line\n" * 30_000
 
@@ -81,8 +83,9 @@ async def client(untracked: Service) -> AsyncIterator[AsyncTrainingClient]:
 
 
 async def test_the_client_sends_the_changes_of_a_repository(
-    client: AsyncTrainingClient, tmp_path: Path
+    client: AsyncTrainingClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(repository, "_SECONDS", PATIENCE)
     folder = tmp_path / "program"  # not the service's folder, whose files change
 
     def git(*arguments: str) -> None:

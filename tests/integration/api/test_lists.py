@@ -84,7 +84,12 @@ async def test_unread_lists_delay_others_only_for_a_while(
     monkeypatch.setattr(servicer, "_SEND_SECONDS", 1.0)
     service = await serve(tracked=False)
     ids = await large_jobs(service, 2)
+    ended, turns = service.metrics.ended, service.servicer._lists._turns
+    before = ended.qsize()
     with unread_calls(service.address, 40, LIST, b""):
+        # Our call is the last in line. Otherwise, it could itself be ended while others wait.
+        while ended.qsize() - before + turns.wanted().total() < 40:
+            await asyncio.sleep(0.01)
         page = await service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(), timeout=PATIENCE)
         assert [job.job_id for job in page.jobs] == ids[::-1]
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from job_tracker.domain.caller import Role
-from tests.support.access import Entry, Sent, failure
+from tests.support.access import LOST_BY_THE_CLIENT, Entry, Sent, failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.patience import PATIENCE
 from tests.support.trees import manifest_of
@@ -172,8 +172,11 @@ class Matrix:
         name = project if exists else f"{project}-2"
         about = [*sent, ("x-project", name)] if rpc in ("Train", *OF_PROGRAMS) else sent
         call: Callable[..., Any] = getattr(stub(self.service.channel), rpc)
-        message = request(**fields)
-        return await failure(call([message] if rpc in UPLOADS else message, metadata=about, timeout=PATIENCE))
+        message = [request(**fields)] if rpc in UPLOADS else request(**fields)
+        answer = await failure(call(message, metadata=about, timeout=PATIENCE))
+        while rpc in UPLOADS and answer[1] == LOST_BY_THE_CLIENT:
+            answer = await failure(call(message, metadata=about, timeout=PATIENCE))
+        return answer
 
     async def verdict(self, rpc: str, project: str, sent: Sent) -> str:
         code, details = await self.answer(rpc, project, sent)

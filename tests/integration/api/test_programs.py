@@ -11,7 +11,7 @@ import pytest
 from job_tracker.domain.errors import StorageUnavailable
 from job_tracker.trees.operations import Programs
 from job_tracker.trees.uploads import Upload
-from tests.support.access import Entry, failure
+from tests.support.access import LOST_BY_THE_CLIENT, Entry, failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.catalog import algorithm_of
 from tests.support.trees import FILES, line, manifest_of, sha256_of
@@ -251,10 +251,6 @@ async def test_a_tree_of_another_project_is_not_found(serve: Serve) -> None:
     code, details = await failure(other.run())
     assert (code, "in project speech" in details) == (grpc.StatusCode.NOT_FOUND, True)
     assert (await owner.run()).job_id == 1
-
-
-LOST_BY_THE_CLIENT = "Internal error from Core"
-"""The message of grpc.aio if the server ends a call while the client still sends: the answer is lost."""
 
 
 async def test_one_setting_turns_programs_off(serve: Serve) -> None:

@@ -274,22 +274,28 @@ async def test_the_rank_that_does_not_arrive_ends_the_attempt_with_its_stack(ser
     request.retry_policy.max_attempts = 1
     job_id = (await service.stub.Train(request)).job_id
     await service.seen(job_id, pb.running)
-    token, asked = service.tokens.issue(job_id, 1), False
+    token = service.tokens.issue(job_id, 1)
     stacks = "Thread MainThread:\n  train.py:7 in read\n"
-    while not asked:
-        for rank in (0, 1):
-            answer = await send(service, standing(rank, 5 + rank, waiting=rank == 1), token=token)
-            asked = asked or answer.wants_stacks
-        await asyncio.sleep(0.05)
-    for rank in (0, 1):
-        await send(service, standing(rank, 5 + rank, stacks=stacks), token=token)
+
+    async def report(rank: int, **values: Any) -> reporter_pb.ReportResponse:
+        return await send(service, standing(rank, 5 + rank, waiting=rank == 1, **values), token=token)
+
+    async def go_on(rank: int) -> None:
+        """Report until the attempt has ended, and send the stacks as often as they are asked for."""
+        while True:
+            if (await report(rank)).wants_stacks:
+                await report(rank, stacks=stacks)
+            await asyncio.sleep(0.05)
+
+    for rank in (0, 1):  # before one answers, so that no stall is decided without the other
+        await report(rank)
+    for error in await asyncio.gather(go_on(0), go_on(1), return_exceptions=True):
+        assert isinstance(error, grpc.aio.AioRpcError)
+        assert error.code() is OVER
     ended = await service.seen(job_id, pb.failure)
     assert (ended.diagnosis.category, ended.diagnosis.rank, ended.diagnosis.retryable) == ("stalled", 0, True)
     assert "It stands at train.py:7 in read." in ended.diagnosis.summary
     assert ended.diagnosis.detail.startswith("Rank 0: \ntrain.py:7 in read")
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        await send(service, standing(0, 6), token=token)
-    assert error.value.code() is OVER
 
 
 async def test_the_status_shows_where_each_rank_stands(service: Service) -> None:

@@ -16,6 +16,7 @@ from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Phase
 from tests.support.backends import DockerGroups, groups_of, seen, started, text_of
 from tests.support.jobs import job
+from tests.support.programs import OUT_OF_MEMORY, UNTIL_READ, saves_at_the_notice
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)
@@ -97,18 +98,7 @@ async def test_a_program_that_cannot_run_is_in_the_diagnosis(
 
 
 async def test_a_rank_that_exceeds_its_memory_limit_is_out_of_memory(world: DockerGroups) -> None:
-    # The engine misses kills for lack of memory just after the start (containerd#8180), and kills that are
-    # reported after the end. So several processes of the rank are killed before it ends.
-    code = """
-import os, time
-for _ in range(4):
-    if not os.fork():
-        bytearray(500 << 20)
-    os.wait()
-    time.sleep(1)
-os._exit(137)
-"""
-    world.add("program", "python3", "-c", code, resources={"memory": "64Mi"})
+    world.add("program", "python3", "-c", OUT_OF_MEMORY, resources={"memory": "64Mi"})
     backend = world.open()
     assert (await failure_of(backend)).category is Category.OUT_OF_MEMORY
     assert await stop(backend) == [Phase.FAILED]
@@ -116,7 +106,8 @@ os._exit(137)
 
 
 async def test_a_diagnosis_contains_the_end_of_the_log(world: DockerGroups) -> None:
-    world.add("program", "python3", "-c", "import sys; print('begin', file=sys.stderr); 1 / 0")
+    program = "import atexit, sys\natexit.register(until_read, 2)\nprint('begin', file=sys.stderr)\n1 / 0"
+    world.add("program", "python3", "-c", f"{UNTIL_READ}{program}")
     diagnosis = await failure_of(world.open())
     assert diagnosis.category is Category.CRASHED
     assert diagnosis.detail.startswith("begin\nTraceback")
@@ -165,15 +156,12 @@ async def test_a_paused_rank_has_a_note(world: DockerGroups) -> None:
 
 
 async def test_output_during_the_grace_is_kept(world: DockerGroups) -> None:
-    program = "import signal, sys, time\n"
-    program += "signal.signal(15, lambda *_: (print('bye', flush=True), sys.exit(0)))\n"
-    program += "print('up', flush=True)\ntime.sleep(1000)"
-    world.add("program", "python3", "-c", program)
+    world.add("program", "python3", "-c", saves_at_the_notice(seconds=0, exit_code=0))
     backend = world.open()
     await started(backend, job())
     await anext(backend.logs(job().group, 0, follow=True))
     assert await stop(backend, timedelta(minutes=1)) == [Phase.STOPPED]
-    assert await text_of(backend.logs(job().group, 0)) == "up\nbye\n"
+    assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"
 
 
 async def test_reading_the_log_of_a_removed_container_closes_its_connection(world: DockerGroups) -> None:

@@ -118,6 +118,7 @@ async def test_a_rank_that_failed_before_an_interrupted_stop_has_failed(world: D
     first = world.open()
     await first.launch(job(instances=2))
     await seen(first, job().group, lambda o: o.first_failure is not None)
+    await printed(first, job().group, 0)
     stop = asyncio.create_task(first.stop(job().group, timedelta(seconds=30)))
     while not any(name.endswith("-ending") for name in await asyncio.to_thread(world.engine.left)):
         await asyncio.sleep(0.02)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import Cluster, CommandFailed
+from tests.support.patience import PATIENCE
 
 
 def pod(image: str, **environment: str) -> dict[str, Any]:
@@ -47,8 +48,8 @@ def test_programs_outlive_an_api_server(cluster: Cluster, namespace: str, progra
     assert wait_until_ended(cluster, namespace)["phase"] == "Succeeded"
 
 
-def wait_until_ended(cluster: Cluster, namespace: str, seconds: float = 60) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
+def wait_until_ended(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE
     status: dict[str, Any]
     while (status := cluster.get(namespace, "pod", "program")["status"])["phase"] in ("Pending", "Running"):
         assert time.monotonic() < deadline, status

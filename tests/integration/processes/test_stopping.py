@@ -4,8 +4,11 @@ tests/conftest.py checks after every test that no process is left. The tests her
 """
 
 import asyncio
+import re
+import signal
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +17,7 @@ from job_tracker.domain.group import Phase
 from tests.support.backends import ProcessGroups, printed, seen, text_of
 from tests.support.frozen import freeze
 from tests.support.jobs import job
-from tests.support.logs import texts_of
+from tests.support.patience import PATIENCE
 from tests.support.processes import rank_process
 
 SLEEPERS = """
@@ -61,7 +64,7 @@ async def test_a_rank_may_use_its_grace(world: ProcessGroups) -> None:
     backend = world.open()
     await backend.launch(job())
     await printed(backend, job().group)
-    await backend.stop(job().group, timedelta(seconds=10))
+    await backend.stop(job().group, timedelta(seconds=PATIENCE))
     assert await text_of(backend.logs(job().group, 0)) == "up\nsaved\n"
 
 
@@ -78,19 +81,30 @@ async def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace_period(worl
 
 
 async def test_a_stop_continues_without_the_service(world: ProcessGroups) -> None:
-    asked = "import signal, time\nsignal.signal(15, lambda *_: print('asked', flush=True))\n"
-    world.add("program", "python", "-c", asked + "print('up', flush=True)\nwhile True: time.sleep(1000)")
+    world.add("program", "python", "-c", "import signal, time\nsignal.signal(15, signal.SIG_IGN)\n" + WAIT)
     first = world.open()
     await first.launch(job())
-    lines = texts_of(first.logs(job().group, 0, follow=True))
-    assert await anext(lines) == "up\n"
-    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=5)))
-    assert await anext(lines) == "asked\n"
+    await printed(first, job().group)
+    supervisor = rank_process().parent()
+    assert supervisor is not None
+    freeze(supervisor.pid)  # otherwise the stop could be over before the service dies
+    stopping = asyncio.create_task(first.stop(job().group, timedelta(seconds=0.5)))
+    async with asyncio.timeout(PATIENCE):
+        while not has_to_stop(supervisor.pid):
+            await asyncio.sleep(0.01)
     stopping.cancel()  # the service dies
     await asyncio.gather(stopping, return_exceptions=True)
     await first.close()
+    supervisor.resume()
     end = await seen(world.open(), job().group, lambda o: o.has_ended)
-    assert end.ranks[0].status.phase is Phase.STOPPED
+    assert (end.ranks[0].status.phase, end.ranks[0].status.exit_code) == (Phase.STOPPED, 128 + 9)
+
+
+def has_to_stop(pid: int) -> bool:
+    """Return whether SIGTERM has reached the process, which has not handled it yet."""
+    pending = re.search(r"^ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert pending is not None
+    return bool(int(pending[1], 16) & 1 << (signal.SIGTERM - 1))
 
 
 async def test_a_rank_whose_supervisor_the_stop_has_killed_counts_as_stopped(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.base import Observation
+from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LaunchFailed, StoreUnavailable
@@ -145,15 +146,16 @@ async def test_a_cancel_while_a_failed_group_is_stopped_wins(service: Service) -
 
 
 async def test_a_back_off_continues_after_a_restart(service: Service) -> None:
-    policy = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.5), retry_on=(Category.CRASHED,))
-    job = await service.submit({"EXIT_CODE": "1"}, retry=policy)
+    job = await service.submit({"EXIT_CODE": "1"}, retry=MUCH_LATER)
     waiting = await service.reaches(job.id, JobState.BACKOFF)
+    assert waiting.due_at is not None
+    service.options["repair_period"] = timedelta(seconds=0.05)
     await service.restart()
     assert (await service.view(job.id)).job == waiting
+    service.back_by = utc_now() - waiting.due_at  # now the backoff is over
     job = await service.reaches(job.id, JobState.FAILED)
     assert job.attempt == 2
     assert job.started_at is not None
-    assert waiting.due_at is not None
     assert job.started_at >= waiting.due_at
 
 

@@ -8,8 +8,10 @@ import pytest
 
 from job_tracker.backends.base import Mark, Watch
 from job_tracker.backends.fake import FakeBackend
+from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.job import JobState
+from job_tracker.domain.policies import RetryPolicy
 from tests.support.patience import PATIENCE
 from tests.support.tracked_service import Service
 
@@ -71,3 +73,17 @@ async def test_a_broken_watch_is_restarted(service: Service, error: Exception | 
     async with asyncio.timeout(PATIENCE):
         await service.reaches(job.id, JobState.SUCCEEDED)
     assert breaking.watches == 2
+
+
+async def test_a_backoff_that_began_before_the_start_ends_on_time(service: Service) -> None:
+    await service.stop()
+    service.options["repair_period"] = timedelta(hours=1)  # so that no later look at all jobs ends it
+    await service.start()
+    longer_than_the_restart = timedelta(seconds=1)
+    retry = RetryPolicy(max_attempts=2, backoff=longer_than_the_restart, retry_on=(Category.CRASHED,))
+    job = await service.submit({"EXIT_CODE": "1"}, retry=retry)
+    await service.reaches(job.id, JobState.BACKOFF)
+    await service.restart()
+    async with asyncio.timeout(PATIENCE):
+        ended = await service.reaches(job.id, JobState.FAILED)
+    assert ended.attempt == 2

@@ -27,7 +27,7 @@ from tests.support.jobs import spec
 from tests.support.leadership import elected
 from tests.support.logs import collector
 from tests.support.patience import PATIENCE
-from tests.support.redis_server import server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, server_or_skip
 
 CAPACITY = 4
 Before = Callable[[str], Awaitable[None]]
@@ -85,7 +85,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     server = server_or_skip(tmp_path / "redis")
     server.start()
     try:
-        opened = await RedisStore.open(Address(server.url))
+        opened = await RedisStore.open(Address(server.url), answer_seconds=ANSWER_SECONDS)
         yield opened
         await opened.close()
     finally:

@@ -49,8 +49,9 @@ async def test_thousands_of_queued_jobs_are_cancelled_while_the_service_answers(
         f"{JOBS} cancelled in {took:.2f} s; {len(waits)} answers meanwhile, the slowest in {max(waits):.3f} s"
     )
     assert len(waits) > took, "one a second, also on a busy machine"
-    # Passes take a bounded share of the time, and changes are collected between them.
-    assert service.tracker.passes - passes < JOBS / 20
+    # Passes take a bounded share of the time, and changes are collected between them. The longest pause
+    # between passes is 1 s, so on a slow machine there is about one pass a second.
+    assert service.tracker.passes - passes < JOBS / 20 + took
     await service.jobs.cancel(BUILT_IN, running.id)
     await service.reaches(last.id, JobState.SUCCEEDED)
     assert await service.store.queued_by_queue() == {}

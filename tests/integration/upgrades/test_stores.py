@@ -34,7 +34,7 @@ from job_tracker.store.sqlite.migrations import MIGRATIONS
 from job_tracker.tracking.admitting import Admitting
 from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
-from tests.support.redis_server import server_or_skip
+from tests.support.redis_server import ANSWER_SECONDS, server_or_skip
 
 DATA = Path(__file__).with_name("data")
 _MOVES_OF_JOB_1 = [JobState.QUEUED, JobState.LAUNCHING, JobState.RUNNING, JobState.SUCCEEDED]
@@ -63,7 +63,7 @@ async def old_store(kind: str, version: int, tmp_path: Path) -> AsyncIterator[St
             for command in json.loads((DATA / f"redis-{version}.json").read_text()):
                 client.execute_command(*command)
             client.close()
-            store = await RedisStore.open(Address(server.url))
+            store = await RedisStore.open(Address(server.url), answer_seconds=ANSWER_SECONDS)
             yield store
             await store.close()
         finally:

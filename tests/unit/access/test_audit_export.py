@@ -14,6 +14,7 @@ from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON
+from tests.support.patience import PATIENCE
 
 
 @pytest.fixture
@@ -176,7 +177,10 @@ def test_a_line_is_one_line() -> None:
     assert len(line_of(event).decode().splitlines()) == 1
 
 
-async def test_the_last_events_are_exported_at_the_end(store: Store, file: Path) -> None:
+async def test_the_last_events_are_exported_at_the_end(
+    store: Store, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_export, "_CLOSING_SECONDS", PATIENCE)
     export = export_of(store, file)
     await happen(store, "1")
     await export.close()

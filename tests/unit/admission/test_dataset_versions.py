@@ -47,7 +47,7 @@ async def uri_for(versions: DatasetVersions, who: str, dataset: str, version: st
 
 
 async def test_a_caller_with_many_checks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:
-    versions = DatasetVersions(FixedCatalog({}, datasets), patience=60, turns=FairTurns(4, 3))
+    versions = DatasetVersions(FixedCatalog({}, datasets), patience=PATIENCE, turns=FairTurns(4, 3))
     async with asyncio.TaskGroup() as calls:
         for number in range(20):
             calls.create_task(uri_for(versions, "a", "hanging", f"v{number}"))
@@ -73,7 +73,7 @@ async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dic
 
 async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Dataset]) -> None:
     turns = FairTurns(1, 1)
-    versions = DatasetVersions(FixedCatalog({}, datasets), patience=60, turns=turns)
+    versions = DatasetVersions(FixedCatalog({}, datasets), patience=PATIENCE, turns=turns)
     await turns.take("another")
     async with asyncio.TaskGroup() as calls:
         for who in "abcab":
@@ -103,7 +103,7 @@ async def test_an_unknown_version_names_the_nearest_complete_ones_and_how_to_add
     (tmp_path / "1" / "2026-05-04").mkdir()
     write_version(tmp_path / "2", f"2026-05-05{end}")
     dataset = Dataset(uri=f"{tmp_path}/{{dataset_id}}/{{version}}{end}", files=("examples.csv",))
-    versions = DatasetVersions(FixedCatalog({}, {"1": dataset}))
+    versions = DatasetVersions(FixedCatalog({}, {"1": dataset}), patience=PATIENCE)
     with pytest.raises(UnknownReference) as caught:
         await uri_for(versions, "a", "1", "2026-05-03")
     start = "train_data_version_hash: version '2026-05-03' of dataset '1' doesn't exist: there is no "
@@ -119,7 +119,7 @@ async def test_an_unknown_version_names_the_nearest_complete_ones_and_how_to_add
 @pytest.mark.parametrize("uri", ["{dataset_id}-{version}", "none/{dataset_id}/{version}", "{version!s}/"])
 async def test_versions_that_cannot_be_listed_are_none(tmp_path: Path, uri: str) -> None:
     write_version(tmp_path, "1-v1")
-    versions = DatasetVersions(FixedCatalog({}, {"1": Dataset(uri=f"{tmp_path}/{uri}")}))
+    versions = DatasetVersions(FixedCatalog({}, {"1": Dataset(uri=f"{tmp_path}/{uri}")}), patience=PATIENCE)
     with pytest.raises(UnknownReference, match="complete versions: none was found"):
         await uri_for(versions, "a", "1", "v2")
 
@@ -127,7 +127,7 @@ async def test_versions_that_cannot_be_listed_are_none(tmp_path: Path, uri: str)
 async def test_datasets_with_one_folder_are_checked_for_their_own_files(storage: Path) -> None:
     folder = f"{storage}/versionedDatasets/1/{{version}}"
     some, more = Dataset(uri=folder), Dataset(uri=folder, files=("examples.csv", "more.csv"))
-    versions = DatasetVersions(FixedCatalog({}, {"some": some, "more": more}))
+    versions = DatasetVersions(FixedCatalog({}, {"some": some, "more": more}), patience=PATIENCE)
     found = await uri_for(versions, "a", "some", "v1")
     with pytest.raises(UnknownReference, match=r"there is no .*more\.csv"):
         await uri_for(versions, "a", "more", "v1")

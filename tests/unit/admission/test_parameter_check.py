@@ -163,7 +163,7 @@ async def test_a_caller_with_many_checks_leaves_a_turn_to_others(
     gate: tuple[Path, tuple[str, ...]],
 ) -> None:
     folder, command = gate
-    check = checking(command, seconds=60)
+    check = checking(command)
     async with asyncio.TaskGroup() as calls:
         for number in range(20):
             calls.create_task(check_as(check, "ipv4:192.0.2.1", {"NAME": f"many-{number}"}))

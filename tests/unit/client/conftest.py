@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.blocking_client import BlockingClient, Connect
 from tests.support.fake_service import Server, ServerInThread
+from tests.support.patience import PATIENCE
 from tests.support.trainctl import Trainctl
 from training_service.client import TrainingClient, channel, stream_retry
 
@@ -56,8 +57,9 @@ def trainctl_at() -> Callable[[str], Trainctl]:
 
 @pytest.fixture
 def fast_failing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let clients give up at once when they cannot connect."""
-    monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
+    """Let clients give up at once if their connection is refused."""
+    # This option is the time limit of one attempt to connect. It must not end an attempt that is only slow.
+    monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", int(PATIENCE * 1000))])
     [methods] = channel._SERVICE_CONFIG["methodConfig"]
     monkeypatch.setitem(methods, "retryPolicy", {**methods["retryPolicy"], "initialBackoff": "0.01s"})
     monkeypatch.setattr(stream_retry, "PAUSES", (0.01,) * len(stream_retry.PAUSES))

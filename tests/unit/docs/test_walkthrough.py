@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from google.protobuf.json_format import ParseDict
 
@@ -17,7 +18,7 @@ from job_tracker.catalog.groups import Composition
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
 from job_tracker.store import specs
-from tests.support.catalog import SETTINGS
+from tests.support.catalog import SETTINGS, wait_for_datasets
 from tests.support.jobs import job_of
 from training_service._generated.training_service_pb2 import PodOptions, TrainRequest
 from training_service.api.convert.requests import request_of
@@ -56,7 +57,8 @@ def request() -> TrainRequest:
     )
 
 
-async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
+async def test_each_floor_has_the_value_that_is_shown(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_for_datasets(monkeypatch)
     configured, message = settings(), request()
     shown_message, shown_spec = map(json.loads, shown("json"))
     message.request_key = ""

@@ -143,7 +143,7 @@ async def test_an_upload_abandoned_while_its_file_is_created_leaves_nothing(
 
     monkeypatch.setattr(Place, "create", slow)
     writing = asyncio.create_task(LogArchive(str(tmp_path)).write(GROUP, 0, whole()))
-    await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, PATIENCE)
     assert [name[-5:] for name in files(str(tmp_path))] == [".part"]
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

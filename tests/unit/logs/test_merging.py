@@ -69,6 +69,7 @@ async def test_a_silent_rank_delays_the_others_by_at_most_the_window() -> None:
         assert [each async for each in merging] == []
 
 
+@pytest.mark.usefixtures("skipped_time")
 async def test_a_line_within_the_window_is_put_in_order() -> None:
     spoken = asyncio.Event()
     logs = {0: pieces_of([records("a", first=200)]), 1: silent(spoken)}

@@ -9,6 +9,7 @@ import pytest
 from job_tracker.backends.base import Mark, Observation, Watch
 from job_tracker.domain.errors import BackendUnavailable, JobNotFound, StoreUnavailable
 from job_tracker.domain.group import GroupRef
+from tests.support.patience import PATIENCE
 from training_service.metrics.outside import Result, observed
 
 
@@ -35,7 +36,7 @@ class CornerShop:
 
 class Calls(list[tuple[str, Result]]):
     def __call__(self, operation: str, result: Result, seconds: float) -> None:
-        assert 0 <= seconds < 10
+        assert 0 <= seconds < PATIENCE
         self.append((operation, result))
 
 

@@ -91,7 +91,10 @@ async def test_jobs_and_instances_are_counted_by_the_store(store: MoodyStore, me
     assert seen["store_up", ""] == 1
 
 
-async def test_jobs_are_counted_by_configured_project(store: MoodyStore) -> None:
+async def test_jobs_are_counted_by_configured_project(
+    store: MoodyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "_STORE_SECONDS", PATIENCE)
     for project in ("vision", "speech", "removed", "vision"):
         await store.submit(spec(project=project), datetime.now(UTC), None, 10)
     many = [f"p{number:03}" for number in range(200)]

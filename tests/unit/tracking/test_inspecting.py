@@ -17,6 +17,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 from job_tracker.tracking.inspecting import command, found_in, inspect_by, processes_of
 from tests.support.frozen import freeze
+from tests.support.inspections import inspected
 
 GROUP = GroupRef("a-1", 1, 1)
 KIT = str(Path(__file__).parents[3] / "trainer_images")
@@ -34,6 +35,7 @@ def stuck_in_native_code():  # which holds the lock of the interpreter, and goes
     ctypes.PyDLL(None).read(read, ctypes.create_string_buffer(1), 1)
 stuck_in_native_code()
 """
+STUCK = "in stuck_in_native_code\n"
 
 
 class Beside:
@@ -69,8 +71,9 @@ def start(started: list[subprocess.Popen[str]], threads: int) -> subprocess.Pope
     return process
 
 
-async def seen(process: subprocess.Popen[str]) -> Outside:
-    found = await inspect_by(Beside(process.pid))(GROUP, {0})
+async def seen(process: subprocess.Popen[str], call: str) -> Outside:
+    """Inspect the process until its stacks have the call."""
+    found = await inspected(Beside(process.pid), GROUP, {0}, lambda found: call in found[0][0].stacks)
     [one] = found[0]
     return one
 
@@ -79,9 +82,9 @@ async def test_a_process_with_thousands_of_threads_whose_lock_is_held_gives_its_
     started: list[subprocess.Popen[str]],
 ) -> None:
     process = start(started, 5000)  # too many for py-spy, so faulthandler answers
-    one = await seen(process)
+    one = await seen(process, STUCK)
     assert one.stacks.startswith("Thread MainThread:\n")
-    assert "in stuck_in_native_code\n" in one.stacks
+    assert STUCK in one.stacks
     assert len(one.stacks) <= MOST_OF_STACKS
     assert not one.is_stopped
 
@@ -89,13 +92,13 @@ async def test_a_process_with_thousands_of_threads_whose_lock_is_held_gives_its_
 async def test_a_stopped_process_is_read(started: list[subprocess.Popen[str]]) -> None:
     process = start(started, 2)
     freeze(process.pid)
-    one = await seen(process)
+    one = await seen(process, STUCK)
     assert one.is_stopped
     assert "is stopped by a signal (state T)" in one.standing
     assert shutil.which("py-spy", path=str(Path(sys.executable).parent)), (
         "the extra `stacks` is not installed"
     )
-    assert "in stuck_in_native_code\n" in one.stacks
+    assert STUCK in one.stacks
 
 
 async def test_files_are_named_from_the_working_folder_of_the_process(
@@ -110,7 +113,8 @@ async def test_files_are_named_from_the_working_folder_of_the_process(
     started.append(process)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    assert "\n  package/train.py:3 in <module>\n" in (await seen(process)).stacks
+    place = "\n  package/train.py:3 in <module>\n"
+    assert place in (await seen(process, place)).stacks
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ GROUP = GroupRef("a-1", 1, 1)
 OTHER = GroupRef("a-2", 2, 1)
 
 
+@pytest.mark.usefixtures("skipped_time")
 async def test_a_failed_stop_begins_again_after_growing_pauses_and_delays_no_other() -> None:
     ended: asyncio.Queue[GroupRef] = asyncio.Queue()
     stops = Stops(ended.put_nowait)

@@ -7,9 +7,9 @@ import pytest
 
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
-from job_tracker.tracking.inspecting import inspect_by
 from tests.support import accounts
-from tests.support.backends import KubernetesGroups, started, text_of
+from tests.support.backends import KubernetesGroups, printed, started
+from tests.support.inspections import inspected
 from tests.support.jobs import job
 from tests.support.place import Place
 
@@ -43,11 +43,14 @@ async def test_a_frozen_pod_is_seen_to_be_stopped(
     backend = world.open()
     running = await started(backend, frozen)
     assert [rank.phase for rank in running.statuses] == [Phase.RUNNING] * 2
-    found = await inspect_by(backend)(frozen.group, {0, 1, 2})
+    found = await inspected(
+        *(backend, frozen.group, {0, 1, 2}),
+        lambda found: bool(found[0][0].stacks and found[1][0].stacks and found[1][0].is_stopped),
+    )
     assert [[each.is_stopped for each in found[rank]] for rank in (0, 1, 2)] == [[False], [True], [False]]
     assert "<string>:2 in <module>" in found[1][0].stacks
     assert found[2][0].standing == "could not be looked at: rank 2 does not run"
-    assert "rank 1 does not answer; its process " in await text_of(backend.logs(frozen.group, 1))
+    assert "rank 1 does not answer; its process " in await printed(backend, frozen.group, 1)
 
 
 async def test_without_the_right_there_is_a_note(
@@ -58,7 +61,6 @@ async def test_without_the_right_there_is_a_note(
     world.kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
     backend = world.open()
     await started(backend, frozen)
-    found = await inspect_by(backend)(frozen.group, {1})
-    assert found[1][0].standing == (
-        "could not be looked at: the service may not run commands in pods (see deploy/optional/stacks)"
-    )
+    note = "could not be looked at: the service may not run commands in pods (see deploy/optional/stacks)"
+    found = await inspected(backend, frozen.group, {1}, lambda found: found[1][0].standing == note)
+    assert found[1][0].standing == note

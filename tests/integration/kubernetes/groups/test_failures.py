@@ -14,7 +14,7 @@ from tests.support.backends import KubernetesGroups, groups_of, printed, seen, s
 from tests.support.cluster import CommandFailed
 from tests.support.jobs import job
 from tests.support.place import Place
-from tests.support.programs import saves_at_the_notice
+from tests.support.programs import OUT_OF_MEMORY, saves_at_the_notice
 
 FOREVER = {"RUN_SECONDS": "forever"}
 SHORT = timedelta(seconds=1)
@@ -74,8 +74,8 @@ async def test_a_missing_secret_is_named(world: KubernetesGroups, place: Place) 
 
 
 async def test_more_memory_than_the_limit_is_out_of_memory(world: KubernetesGroups, place: Place) -> None:
-    eat = "x = bytearray(500 << 20)"
-    world.add("program", "python3", "-c", eat, resources={"memory": "64Mi"}, pod_template={})
+    limit = {"memory": "64Mi"}
+    world.add("program", "python3", "-c", OUT_OF_MEMORY, resources=limit, pod_template={})
     backend = world.open()
     assert (await failure_of(backend)).category is Category.OUT_OF_MEMORY
     assert await stop(backend) == [Phase.FAILED]

@@ -15,6 +15,7 @@ from job_tracker.domain.errors import BackendRefused, BackendUnavailable, Invali
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, groups_of, seen, started
 from tests.support.jobs import NOON, job
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -114,6 +115,9 @@ async def test_a_quota_for_one_pod_leaves_nothing_of_a_larger_group(
 ) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}}
     place.apply({**quota, "spec": {"hard": {"pods": "1"}}})
+    async with asyncio.timeout(PATIENCE):  # a controller puts the quota into force in the background
+        while not place.cluster.get(place.namespace, "resourcequota", "few").get("status", {}).get("used"):
+            await asyncio.sleep(0.1)
     diagnosis = await refusal(world)
     assert (diagnosis.category, diagnosis.retryable) == (Category.QUOTA_EXCEEDED, True)
     assert "pods=1" in diagnosis.detail

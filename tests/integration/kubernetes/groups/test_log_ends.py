@@ -3,6 +3,7 @@
 from job_tracker.domain.diagnosis import Category
 from tests.support.backends import KubernetesGroups, seen
 from tests.support.jobs import job
+from tests.support.programs import UNTIL_READ
 
 PROGRAM = """
 import sys
@@ -13,12 +14,13 @@ except OSError:
     traceback.print_exc()
 for number in range(100):
     print(f"a report of a launcher, line {number} of many that follow the error", file=sys.stderr)
+until_read(2)
 sys.exit(1)
 """
 
 
 async def test_the_cause_is_found_before_what_the_kubelet_keeps(world: KubernetesGroups) -> None:
-    world.add("program", "python3", "-c", PROGRAM)
+    world.add("program", "python3", "-c", f"{UNTIL_READ}{PROGRAM}")
     backend, failing = world.open(), job(instances=2)
     await backend.launch(failing)
     found = await seen(backend, failing.group, lambda each: each.first_failure is not None)

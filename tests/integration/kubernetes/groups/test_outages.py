@@ -12,8 +12,9 @@ from job_tracker.backends.kubernetes.client import Patience
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import Phase
-from tests.support.backends import KubernetesGroups, groups_of, seen, started, text_of
+from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 
 FOREVER = {"RUN_SECONDS": "forever"}
@@ -47,11 +48,12 @@ async def test_a_slow_api_server_causes_no_errors(world: KubernetesGroups, place
 
 
 async def test_a_frozen_api_server_may_have_executed_unconfirmed_requests(
-    world: KubernetesGroups, place: Place
+    world: KubernetesGroups, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = world.open()
     await groups_of(backend)
     asked = job(FOREVER, instances=2)
+    monkeypatch.setattr(backend.client, "_patience", Patience(total_seconds=PATIENCE))
     with place.cluster.paused("apiserver"):
         launching = asyncio.create_task(backend.launch(asked))
         await asyncio.sleep(12)  # the first try has timed out and waits in the server's socket
@@ -140,6 +142,8 @@ async def test_a_stop_of_a_killed_service_is_no_failure(world: KubernetesGroups,
     world.add("program", "python3", "-c", ignore)
     first = world.open()
     await started(first, job(instances=3))
+    for rank in range(3):
+        await printed(first, job().group, rank)
     stopping = asyncio.create_task(first.stop(job().group, timedelta(minutes=5)))
     while (
         "deletionTimestamp" not in place.cluster.get(place.namespace, "pod", "program-1-master")["metadata"]

@@ -1,5 +1,6 @@
 """A service killed during a launch is restarted: no rank runs twice in one attempt."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,11 +17,15 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.crash.remote import PodWatch
 from tests.support.backends import KubernetesGroups, seen, started
 from tests.support.jobs import failures, job, spec
+from tests.support.patience import PATIENCE
 from tests.support.place import Place
 from tests.support.tracked_service import Service
 
 # The first attempt would run for ever, so only its end can lead to the next.
 HOLD_ONCE = "import os, time\nif os.environ['JOB_ATTEMPT'] == '1': time.sleep(1e6)"
+# After the deletion of the master, the cluster deletes the worker. The worker is still there when the service
+# starts: as process 1, it ignores the notice, and it has a long grace period.
+STAYS = {"spec": {"terminationGracePeriodSeconds": round(PATIENCE)}}
 ONCE_MORE = RetryPolicy(max_attempts=2, backoff=timedelta(seconds=0.1))
 AT_ONCE = ("--grace-period=0", "--force")
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
@@ -29,7 +34,7 @@ MASTER, WORKER = "program-1-master", "program-1-1-worker"
 @pytest.fixture
 async def service(world: KubernetesGroups, tmp_path: Path) -> AsyncIterator[Service]:
     """A service, not started yet."""
-    world.add("program", "python3", "-c", HOLD_ONCE)
+    world.add("program", "python3", "-c", HOLD_ONCE, pod_template=STAYS)
     made = Service(tmp_path)
     yield made
     await made.stop()
@@ -106,7 +111,7 @@ async def test_running_pods_are_adopted_even_after_a_configuration_change(
 ) -> None:
     job = await interrupted(service, world, RetryPolicy())
     uid = place.uid("pod", MASTER)
-    world.add("program", "python3", "-c", f"# changed\n{HOLD_ONCE}")
+    world.add("program", "python3", "-c", f"# changed\n{HOLD_ONCE}", pod_template=STAYS)
     service.backend = world.open()
     await service.start()
     running = await service.reaches(job.id, JobState.RUNNING)
@@ -124,6 +129,9 @@ async def test_a_stalled_rank_has_ended_before_it_runs_again(world: KubernetesGr
     before = await started(backend, asked)
     stalled = Diagnosis(category=Category.STALLED, summary="It stands still.", resolution="Look.", rank=1)
     again = asked.observed(before.statuses).restarting(1, stalled, utc_now())
+    async with asyncio.timeout(PATIENCE):  # kubectl connects in the background
+        while all(pod["metadata"]["name"] != WORKER for _, pod in pods.events()):
+            await asyncio.sleep(0.1)
     await backend.launch(again)
     await seen(backend, asked.group, lambda o: [rank.status.restarts for rank in o.ranks] == [0, 1])
     await backend.stop(asked.group, timedelta(seconds=1))

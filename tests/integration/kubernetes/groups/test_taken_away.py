@@ -22,9 +22,12 @@ SHORT = timedelta(seconds=1)
 async def test_the_last_output_of_an_evicted_pod_is_kept_and_its_end_is_no_failure(
     world: KubernetesGroups, place: Place
 ) -> None:
-    world.add("program", "python3", "-c", saves_at_the_notice(seconds=4, exit_code=143))
+    # The eviction grants the grace period of the pod, and the program ends by itself long before its end.
+    template = {"spec": {"shareProcessNamespace": True, "terminationGracePeriodSeconds": round(PATIENCE)}}
+    program = saves_at_the_notice(seconds=20, exit_code=143)
+    world.add("program", "python3", "-c", program, pod_template=template)
     backend, asked = world.open(), job(instances=2)
-    plan = world.plan(asked)
+    plan, tells_evictions = world.plan(asked), place.tells_evictions()
     await started(backend, asked)
     for rank in (0, 1):
         assert await printed(backend, asked.group, rank) == "up\n"
@@ -32,15 +35,15 @@ async def test_the_last_output_of_an_evicted_pod_is_kept_and_its_end_is_no_failu
     end = await seen(backend, asked.group, lambda o: o.eviction is not None)
     assert end.eviction is not None
     assert (end.eviction.rank, end.first_failure) == (1, None)
-    assert (end.eviction.why is EvictionReason.DRAINED) == place.tells_evictions()
-    stopped = await backend.stop(asked.group, timedelta(seconds=10))
+    stopped = await backend.stop(asked.group, timedelta(seconds=PATIENCE))
+    assert (end.eviction.why is EvictionReason.DRAINED) == tells_evictions
     assert stopped is not None
     # A cluster that removes a pod may do so before it has given the exit code.
     assert {rank.status.exit_code for rank in stopped.ranks} <= {143, None}
     assert stopped.first_failure is None
     for rank in (0, 1):
-        # Old kubelets remove the log 0.3 s after the end of an evicted pod. Until then, the stop has 4 s to
-        # begin to read it.
+        # Old kubelets remove the log 0.3 s after the end of an evicted pod. The stop must begin to read it in
+        # the 20 s before that.
         assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
     again = await started(backend, replace(asked, attempt=2))
     assert [rank.phase for rank in again.statuses] == [Phase.RUNNING] * 2

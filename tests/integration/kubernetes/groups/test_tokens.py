@@ -8,13 +8,14 @@ from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.jobs import job
 from tests.support.patience import PATIENCE
 from tests.support.place import Place
+from tests.support.programs import UNTIL_READ
 
 
 async def test_pods_read_tokens_from_a_secret_that_is_deleted_with_them(
     world: KubernetesGroups, place: Place
 ) -> None:
-    program = "import os; print(os.environ['GROUP_TOKEN'], os.environ['REPORT_TOKEN'])"
-    world.add("program", "python3", "-c", program)
+    program = "import os; print(os.environ['GROUP_TOKEN'], os.environ['REPORT_TOKEN'], flush=True)\n"
+    world.add("program", "python3", "-c", f"{UNTIL_READ}{program}until_read(1)")
     world.tell = lambda _: {"GROUP_TOKEN": "of-the-group", "REPORT_TOKEN": "of-reports"}
     backend, asked = world.open(token_secrets=True), job(instances=2)
     plan = world.plan(asked, token_secrets=True)

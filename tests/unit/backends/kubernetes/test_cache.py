@@ -50,7 +50,7 @@ def seen() -> Changes:
 @pytest.fixture
 async def client(server: Scripted, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
     # All answers are in time here. On a busy machine a shorter limit would repeat calls.
-    patience = Patience(try_seconds=10.0, total_seconds=2.0, first_pause=0.01, longest_pause=0.05)
+    patience = Patience(try_seconds=PATIENCE, total_seconds=2.0, first_pause=0.01, longest_pause=0.05)
     made = KubernetesClient(Access(kubeconfig=tmp_path / "kubeconfig"), "here", patience=patience)
     yield made
     await made.close()

@@ -10,13 +10,26 @@ from pathlib import Path
 import pytest
 
 from job_tracker.backends.process import supervisor
+from tests.support.patience import PATIENCE
+
+_PATIENT = f"""
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+
+spec = spec_from_file_location("supervisor", sys.argv[1])
+supervisor = module_from_spec(spec)
+spec.loader.exec_module(supervisor)
+supervisor._LOCK_SECONDS = {PATIENCE}
+supervisor.main(sys.argv[2])
+"""
+"""The supervisor, which waits longer for its lock: this process may be paused while it holds the lock."""
 
 
 def test_a_rank_starts_although_a_slow_check_holds_its_lock(tmp_path: Path) -> None:
     rank = tmp_path / "0"
     (rank / "work").mkdir(parents=True)
     (rank / "command").write_bytes(b"\0".join([b"", b"1000000", b"1", b"true", b"PATH=/usr/bin:/bin", b""]))
-    argv = [sys.executable, "-I", "-S", supervisor.__file__, str(rank)]
+    argv = [sys.executable, "-I", "-S", "-c", _PATIENT, supervisor.__file__, str(rank)]
     ready, ready_in = os.pipe()
     with (rank / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # like RankFolder.is_supervised

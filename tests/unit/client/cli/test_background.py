@@ -41,9 +41,14 @@ def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 def ended(*processes: "subprocess.Popen[str]") -> list[tuple[int, str, str]]:
     found = []
-    for process in processes:
-        out, err = process.communicate(timeout=180)
-        found.append((process.returncode, out, err))
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=PATIENCE)
+            found.append((process.returncode, out, err))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
     return found
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import PATIENCE
 from training_service.client.run import repository
 from training_service.client.run.repository import Revision, revision_of
 from training_service.client.run.working_tree import read_folder
@@ -25,6 +26,12 @@ def commit(folder: Path) -> str:
 
 def revision(folder: Path) -> Revision:
     return revision_of(read_folder(folder))
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git take long, as it does on a busy machine."""
+    monkeypatch.setattr(repository, "_SECONDS", PATIENCE)
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from job_tracker.backends.kubernetes import stopping
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, seen, text_of
 from tests.support.fake_cluster import fake_cluster
@@ -13,7 +16,10 @@ from tests.support.patience import PATIENCE
 MASTER, WORKER = "program-1-master", "program-1-1-worker"
 
 
-async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_path: Path) -> None:
+async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "_REST_SECONDS", PATIENCE)
     async with fake_cluster(tmp_path) as cluster:
         world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
         backend, asked = world.open(), job(instances=2)
@@ -24,7 +30,7 @@ async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_pat
         await seen(backend, asked.group, lambda found: found.statuses[1].phase is Phase.RUNNING)
         cluster.mark_deleted(WORKER)
         await seen(backend, asked.group, lambda found: found.eviction is not None)
-        stopping = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=10)))
+        stop = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=PATIENCE)))
         async with asyncio.timeout(PATIENCE):
             while cluster.asked["DELETE pods"] < 2:
                 await asyncio.sleep(0.01)
@@ -32,7 +38,7 @@ async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_pat
         assert await backend._spool.waiting() == [], "more is to come"
         for name in (WORKER, MASTER):
             cluster.end(name, 143)
-        await stopping
+        await stop
         assert await backend._spool.waiting() == [asked.group]
         logs = [await text_of(backend.logs(asked.group, rank)) for rank in (0, 1)]
         await world.end()

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from tests.support.trainctl import SUBMIT
 from training_service._generated import training_service_pb2 as pb
+from training_service.client import channel
 from training_service.client.cli.app import app
 from training_service.client.cli.commands import plan_transformer
 
@@ -43,8 +44,12 @@ def test_every_command_reports_an_unreachable_service_in_one_line(
 
 
 def test_a_server_that_does_not_answer_is_reported_in_one_line(
-    fast_failing: None, trainctl_at: Callable[[str], Trainctl], silent_address: str
+    fast_failing: None,
+    trainctl_at: Callable[[str], Trainctl],
+    silent_address: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(channel, "_OPTIONS", [("grpc.min_reconnect_backoff_ms", 200)])
     result = trainctl_at(silent_address)("list")
     assert result.exit_code == 4
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.support.fake_service import ENDED
 from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from tests.support.scaling_machines import Machines
@@ -87,15 +89,17 @@ def test_after_a_kill_the_same_command_runs_nothing_twice(
     trainctl: Trainctl, machines: Machines, tmp_path: Path, request_name: str, number: int, after_effect: bool
 ) -> None:
     command, left = (*AUTO, "--max-instances", "2"), [number]
-    with trainctl.process(*command, cwd=tmp_path) as process:
+    process: Future[subprocess.Popen[str]] = Future()
 
-        def kill(request: str, after: bool) -> None:
-            left[0] -= (request, after) == (request_name, after_effect)
-            if left[0] == 0 and process.poll() is None:
-                process.kill()
+    def kill(request: str, after: bool) -> None:
+        left[0] -= (request, after) == (request_name, after_effect)
+        if left[0] == 0:
+            process.result(PATIENCE).kill()
 
-        machines.when = kill
-        process.wait(timeout=PATIENCE)
+    machines.when = kill
+    with trainctl.process(*command, cwd=tmp_path) as made:
+        process.set_result(made)
+        made.wait(timeout=PATIENCE)
     machines.when = lambda request, after: None
     result = trainctl(*command)
     assert result.exit_code == 0, result.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -99,17 +100,18 @@ def test_a_killed_sweep_is_resumed_without_lost_or_repeated_trials(
     trainctl: Trainctl, trainer: Trainer, file: Path, request_name: str, number: int, after_effect: bool
 ) -> None:
     file.write_text(PRUNED)
-    left, process = number, list["subprocess.Popen[str]"]()
+    left = number
+    process: Future[subprocess.Popen[str]] = Future()
 
     def kill(request: str, after: bool) -> None:
         nonlocal left
         left -= (request, after) == (request_name, after_effect)
-        if left == 0 and process[0].poll() is None:
-            process[0].kill()
+        if left == 0:
+            process.result(PATIENCE).kill()
 
+    trainer.when = kill
     with trainctl.process("sweep", "search.toml", *FAST, cwd=file.parent) as made:
-        process.append(made)
-        trainer.when = kill
+        process.set_result(made)
         assert made.wait(timeout=PATIENCE) == -signal.SIGKILL
     trainer.when = lambda request, after: None
     result = trainctl("sweep", "search.sweep", "--resume", *FAST, "--json")
@@ -197,14 +199,16 @@ def test_ctrl_c_leaves_the_jobs_and_prints_how_to_resume(
 def test_cancel_also_cancels_a_job_that_was_not_recorded(
     training: ServerInThread, trainctl: Trainctl, trainer: Trainer, file: Path
 ) -> None:
-    with trainctl.process("sweep", "search.toml", "--every", "60", cwd=file.parent) as process:
+    process: Future[subprocess.Popen[str]] = Future()
 
-        def kill(request: str, after: bool) -> None:
-            if request == "TrainRequest" and after and len(trainer.keys) == 2:
-                process.kill()
+    def kill(request: str, after: bool) -> None:
+        if request == "TrainRequest" and after and len(trainer.keys) == 2:
+            process.result(PATIENCE).kill()
 
-        trainer.when = kill
-        process.wait(timeout=PATIENCE)
+    trainer.when = kill
+    with trainctl.process("sweep", "search.toml", "--every", "60", cwd=file.parent) as made:
+        process.set_result(made)
+        made.wait(timeout=PATIENCE)
     trainer.when = lambda request, after: None
     training.set_job(7, metadata=pb.TrainingJobMetadata(name="another's"))
     result = trainctl("sweep", "search.sweep", "--cancel", "--json")
