@@ -78,13 +78,13 @@ def _await_all(meeting: Meeting, rank: int, size: int, server: RendezvousHTTPSer
     deadline = time.monotonic() + meeting.timeout
     pause = FIRST_PAUSE
 
-    def ask(method: str, about: int) -> bool:
-        return _look_up(server, method, about) if server else _ask(meeting, method, about, deadline)
+    def ask(about: int, method: str) -> bool:
+        return _look_up(server, about, method) if server else _ask(meeting, about, method, deadline)
 
     try:
-        ask("PUT", rank)
+        ask(rank, "PUT")
         missing = set(range(size))
-        while missing := {other for other in missing if not ask("GET", other)}:
+        while missing := {other for other in missing if not ask(other, "GET")}:
             if time.monotonic() > deadline:
                 raise GroupError(
                     f"{len(missing)} of {size} processes did not connect to {meeting} within "
@@ -96,7 +96,7 @@ def _await_all(meeting: Meeting, rank: int, size: int, server: RendezvousHTTPSer
         raise GroupError(f"lost the master at {meeting}: {error}") from error
 
 
-def _ask(meeting: Meeting, method: str, rank: int, deadline: float) -> bool:
+def _ask(meeting: Meeting, rank: int, method: str, deadline: float) -> bool:
     """Register `rank` at the server (PUT), or ask whether it is registered (GET)."""
     while True:
         try:
@@ -111,7 +111,7 @@ def _ask(meeting: Meeting, method: str, rank: int, deadline: float) -> bool:
             time.sleep(FIRST_PAUSE)
 
 
-def _look_up(server: RendezvousHTTPServer, method: str, rank: int) -> bool:
+def _look_up(server: RendezvousHTTPServer, rank: int, method: str) -> bool:
     """Do the same as `_ask`, without the threads of the server, which may be slow on a busy machine."""
     with server.cache_lock:
         arrived: dict[str, bytes] = server.cache.setdefault(SCOPE, {})
