@@ -200,6 +200,17 @@ def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None
         assert (ended.status, ended.attempt) == (pb.cancelled, 1)
 
 
+def test_a_leader_that_stops_gives_up_its_lease(
+    replicas: Replicas, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINING_SERVICE_STORE__LEASE_SECONDS", "60")  # it does not expire during the test
+    replicas.start(1)
+    [only] = replicas.servers
+    assert replicas.leader() is only
+    assert only.end(signal.SIGTERM) == 0
+    assert redis.ask("EXISTS", LEADER) == 0
+
+
 def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, hasty: None) -> None:
     replicas.start(2, "--capacity", "2")
     paused, other = replicas.servers
