@@ -92,7 +92,7 @@ def _row(way: str, formula: tuple[float, float], seen: tuple[float, float, float
 
 
 def _staged(way: str, uri: str, machines: list[Running], storage: Running) -> tuple[float, float, float]:
-    """Stage the file in this way.
+    """Stage the file by `way`.
 
     Return the bytes sent by the storage, the bytes sent by the busiest rank, and the seconds that the slowest
     rank took.

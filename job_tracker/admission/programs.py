@@ -73,9 +73,10 @@ class NoTrees:
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
     """Check the program, and return an algorithm for it. The algorithm has no recipe for any backend.
 
-    This does not check the parts that depend on the uploaded files or on the backend: the tree, requirements,
-    Python environment and image. `name` is the algorithm that the request names. Raises InvalidField if a
-    part that is checked here is not allowed.
+    What depends on the uploaded files or on the backend is checked later. So the tree is not checked here. Of
+    the requirements, Python environment and image, only this is checked: a Python environment is not combined
+    with one of the other two. `name` is the algorithm that the request names. Raises InvalidField if a part
+    that is checked here is not allowed.
     """
     if name not in ("", PROGRAM):
         raise InvalidField("algorithm", f"{quoted(name)} is not allowed with a program; leave it out")

@@ -63,8 +63,8 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
     """Return the priority as a number.
 
-    `sent` is the text in the request: the name of a priority class, a number, or empty. A request that
-    repeats an earlier job has the number of the earlier job's priority. If `sent` is empty, the priority is
+    `sent` is the text in the request: the name of a priority class, a number (as in a request that
+    repeats an earlier job), or empty. If `sent` is empty, the priority is
     0, or the highest priority that the queue allows if that is lower. Raises InvalidField if `sent` is not a
     priority, or if the queue does not allow the priority.
     """

@@ -53,7 +53,7 @@ class _Interpreter:
             if is_value:
                 is_value = False
             elif not each.startswith(("-", "+")):
-                return False  # this is the code, or a file with the code; further words are its arguments
+                return False  # `each` is the code or its file, so `argument` is only passed to it
             elif re.fullmatch(self.with_value, each):
                 is_value = True
             elif re.fullmatch(f"-[A-Za-z]*[{self.code}][A-Za-z]*|{_LONG}", each):

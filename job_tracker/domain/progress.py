@@ -57,7 +57,7 @@ class Saves:
         return Saves(count, some if count % every else (*some, (saved.step, saved.at.timestamp())))
 
     def few(self) -> "Saves":
-        """Return a smaller copy for the history: the same `count`, and at most 8 of those in `some`."""
+        """Return a smaller copy for the job's history: the same `count`, and at most 8 checkpoints."""
         some = self.some
         while len(some) > _FEW_SAVES:
             some = some[1::2]

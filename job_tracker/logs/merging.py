@@ -130,9 +130,10 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Return how many of the first records are not later than `until` (None: all); at least one.
+    """Return how many records to take from the beginning: those that are not later than `until`.
 
-    The parts of one line stay together: if a part of a line counts, the later parts count, too.
+    If `until` is None, take all records. The first record is always taken. The parts of one line stay
+    together: if a part of a line is taken, the later parts are taken, too.
     """
     if until is None:
         return len(records)

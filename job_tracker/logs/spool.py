@@ -79,10 +79,12 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a rank from start number `first` up to start number `before`, which is excluded.
+        """Yield the logs of a rank's starts, in order.
 
-        With `tail_lines`, yield only the last `tail_lines` lines of the last start. Raises LogsNotFound if
-        there is no log, unless `first` or `before` selects a part of the log.
+        The first start has the number 0, and each restart the next number. Starts before `first` are left
+        out. If `before` is given, so are this start and later ones. With `tail_lines`, yield only the last
+        `tail_lines` lines of the last start. Raises LogsNotFound if there is no log, unless `first` or
+        `before` selects a part of the log.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]

@@ -33,7 +33,7 @@ class QueueMoves:
         """Put the queued job into `changes` whenever an earlier job leaves the queue or returns to it.
 
         `changes` is the watcher's own subscription, and `leave` ends the watch. The first call with these
-        `changes` puts the job at once, since the queue may have moved already.
+        `changes` puts the job into them at once, since the queue may have moved before the call.
         """
         if changes not in self._watched:
             if not self._watched:

@@ -57,9 +57,10 @@ def next_step(
 
     `seen` is None if the backend does not have the group of the job's attempt.
 
-    `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
-    just started derives this from the stored job, and repeats the launch if in doubt. After a complete
-    launch, missing ranks are never launched again, since they may have run. Launch then only restarts ranks.
+    `launched` says whether this tracker knows that the launch of the attempt is complete. It is false
+    in a tracker that has just started. Then the stored job decides (`was_launched`): if in doubt, the launch
+    is repeated. After a complete launch, missing ranks are never launched again, since they may have run.
+    `Launch` then only restarts ranks.
 
     `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
     why the attempt no longer makes progress; None if it has not stalled. `restarts_ranks` says whether a

@@ -46,7 +46,7 @@ def of_layer(layout: Layout) -> _Layer:
     divided = per if layout.sequence_parallel else 1
     scores = layout.heads * layout.context / per if layout.is_attention_explicit else 0.0
     return _Layer(
-        norms=2 * width / divided + 2 * width,  # outputs are gathered before the products
+        norms=2 * width / divided + 2 * width,  # inputs are divided; outputs are gathered, so they are whole
         products=12 * width / per,
         core=scores * (2 + MASK) if layout.dropout else scores,
         masks=2 * MASK * width / divided if layout.dropout else 0.0,

@@ -1,8 +1,8 @@
 """Questions as arrays, and their division among processes, for the example programs of all frameworks.
 
-A question is represented by the set of its terms: words, and pairs of adjacent words. The number of a term is
-its hash. So no vocabulary has to be built, shared or published, and all processes of a group compute the same
-numbers.
+A question is represented by the set of its terms: words, and pairs of adjacent words. Each term becomes a
+number that is computed from its hash. So no vocabulary has to be built, shared or published, and all
+processes of a group compute the same numbers.
 """
 
 import csv
@@ -60,10 +60,10 @@ def numbers_of(text: str, count: int = TERMS) -> list[int]:
 
 
 def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the indices of the examples for each step and process, of shape (steps, size, batch_size).
+    """Return the indices of the examples of each process in each step, of shape (steps, size, batch_size).
 
-    All processes get the same result. Examples that do not fill another step are dropped. They differ from
-    epoch to epoch.
+    `size` is the number of processes. Each process has `batch_size` examples in a step. All processes get the
+    same result. Examples that do not fill another step are dropped; which ones differs from epoch to epoch.
     """
     steps = examples // (size * batch_size)
     order = np.random.default_rng([seed, epoch]).permutation(examples)

@@ -196,7 +196,7 @@ class TrainingServicer(TrainingServiceServicer):
     async def _bounded(self, caller: Caller, view: JobView) -> bytes:
         """Return the serialized status of a job.
 
-        If it is large, wait for a place, and then build it again.
+        If the status is large, wait for a place (see `Places`), and then build the status again.
         """
         status = self._messages.of(view)
         if len(status) < _LARGE:

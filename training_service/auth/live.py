@@ -79,7 +79,7 @@ class Live(Generic[T]):
         try:
             value = self._read_files()
         except Unusable as error:
-            if state != self._unusable:  # no problem yet: the files may be just being replaced
+            if state != self._unusable:  # no problem yet: perhaps the files are being replaced now
                 self._unusable = state
                 return
             if str(error) != self.problem:

@@ -63,9 +63,10 @@ class Visitors:
         return await self.still(_remembered(session, address))
 
     async def caller_with_token(self, connection: HTTPConnection) -> Caller:
-        """Return the caller whose token is in the request's headers, read like the metadata of a call.
+        """Return the caller whose token is in the request's headers.
 
-        Raises the errors of `Authenticator.authenticate`.
+        The headers are read in the same way as the metadata of an API call. Raises the errors of
+        `Authenticator.authenticate`.
         """
         proof = tuple((AUTHORIZATION, value) for value in connection.headers.getlist(AUTHORIZATION))
         caller, _ = await self.authenticator.authenticate(proof, address_of(connection), _NoCertificate())

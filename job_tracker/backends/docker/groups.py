@@ -84,8 +84,8 @@ class ContainerGroup(LiveGroup):
     def observe(self, now: float) -> Observation:
         """Return the state of every rank.
 
-        Once a rank has ended, its state is final, even if its container is removed, until the rank is
-        restarted.
+        The state of an ended rank stays the same until the rank is restarted, even if its container is
+        removed.
         """
         is_young = any(now - each.created_at < _LAUNCH_SECONDS for each in self.containers.values())
         ranks = []

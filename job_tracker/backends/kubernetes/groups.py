@@ -137,9 +137,9 @@ class PodGroup(LiveGroup):
         return not self.stopping and any(is_gated(pod) for pod in self.living.values())
 
     def _shown(self, rank: int) -> RankObservation:
-        """Return the observation of a rank while the log of a failed rank is being read.
+        """Return the observation of a rank while the log of any failed rank of the group is being read.
 
-        If the rank has failed, and this was not reported before, it is still reported as running.
+        If this rank has failed, but was not yet reported as failed, it is still reported as running.
         """
         seen = self._seen[rank]
         was = self.last.ranks[rank].status.phase if self.last else None

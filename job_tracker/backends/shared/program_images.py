@@ -57,8 +57,8 @@ class ProgramImages(RequestLimits):
     def image_of(self, backend: str, image: str, environment: str) -> str:
         """Return the image of a program that names an image, an environment or nothing.
 
-        `backend` is the name of the table of these settings, for messages. Raises ValueError if the image is
-        not allowed, or the environment is not configured.
+        `backend` is the name of the configuration table with these settings. Error messages name this table.
+        Raises ValueError if the image is not allowed, or the environment is not configured.
         """
         if image:
             return self._allowed(backend, image)

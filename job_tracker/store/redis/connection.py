@@ -94,7 +94,10 @@ class Connection:
         return answer
 
     async def evaluate(self, script: Script, *arguments: str | int) -> list[Any]:
-        """Run the script with these arguments, without the store's id. Raises the client library's errors."""
+        """Run the script with these arguments only: unlike `run`, this adds no id of the store.
+
+        Raises the client library's errors.
+        """
         call: Any = self.client.eval  # the library declares the types of its synchronous client
         answer: list[Any] = await call(script.text, 1, self._meta, *arguments)
         return answer

@@ -87,7 +87,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     ) -> "RedisStore":
         """Connect to the server, and return the store, which is created if there is none.
 
-        Raises StoreRefused if the server fails a check (checks.py), or if its changes cannot be followed.
+        Raises StoreRefused if the server fails a check (checks.py), or if it sends no changes of jobs.
         """
         connection = Connection(address, answer_seconds)
         try:

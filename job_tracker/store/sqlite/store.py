@@ -323,7 +323,7 @@ class SqliteStore(
         await self._writer.close()
         await asyncio.to_thread(self._lists.shutdown)
         if self._watch.is_whole:
-            with suppress(OSError, sqlite3.Error):  # after an error, the mark stays inexact, as after a kill
+            with suppress(OSError, sqlite3.Error):  # after an error, the next start finds the mark of a kill
                 self._marker.settle(self._connection)
         # The connection that is closed last makes a checkpoint, unless it is read-only. After a truncation, a
         # checkpoint would do damage, so a reader is closed last.

@@ -120,7 +120,7 @@ class Leader:
             )
 
     def ask(self) -> None:
-        """Ask each other server for its shard, in the state after all gradients that are ordered so far."""
+        """Ask the other servers for the states of their shards, after the gradients ordered so far."""
         self._states = {}
         for server in self._servers.values():
             self._post.send(server, Message(Kind.ASK))

@@ -134,7 +134,7 @@ class CheckpointFolder:
     def tidy(self, run: Run, keep: int, unusable: Collection[Checkpoint] = ()) -> None:
         """Keep the newest `keep` checkpoints that are not in `unusable`, and remove all others.
 
-        Parts of unpublished checkpoints and the fences of earlier runs are removed, too.
+        Also remove the parts of unpublished checkpoints, and the files that mark the starts of earlier runs.
 
         Call this only after `publish` has returned: until then, perhaps only the older checkpoints
         exist. If a later run has started, this raises SupersededError and removes nothing, because that run
@@ -152,7 +152,7 @@ class CheckpointFolder:
             self._remove_leftovers(listing, run)
 
     def remove_leftovers(self, run: Run) -> None:
-        """Remove the parts of unpublished checkpoints and the fences of earlier runs.
+        """Remove the parts of unpublished checkpoints, and the files that mark the starts of earlier runs.
 
         Raises SupersededError, and removes nothing, if a later run has started.
         """

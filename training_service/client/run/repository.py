@@ -182,7 +182,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _recorded(changed: Iterable[str], files: WorkingTree) -> Iterator[str]:
-    """Yield the changed paths of files that are sent, or that were removed and are not ignored."""
+    """Yield the paths of changed files that are sent, or that were removed and are not ignored."""
     sent, ignored = {file.path for file in files.files}, Ignored(files.folder)
     for path in changed:
         place = files.folder / path
