@@ -75,9 +75,9 @@ class Projects:
             self._note_changes(before)
         for name in sorted(stored.keys() & self._declared.keys()):
             log.error(
-                "project %s is declared in a file and through the API; the file is used. To keep only that "
-                "of the API, remove it from the file. To keep only that of the file, remove it there, run "
-                "`trainctl project delete %s`, and add it again",
+                "project %s is declared in a file and through the API; the file is used. To keep the "
+                "project of the API, remove the project from the file. To keep that of the file, remove it "
+                "from the file, run `trainctl project delete %s`, and add it to the file again",
                 *(name, name),
             )
         gone = self._all.keys() - {DEFAULT_PROJECT, *stored, *self._declared}

@@ -210,8 +210,8 @@ class Composer:
             if self.traits.roles[role].needs_worker and trainers < 2:
                 raise InvalidField(
                     f"parameters.{INSTANCES_PARAMETER}",
-                    f"{trainers} is not allowed with {instances_parameter(role)} {count}: the group needs a "
-                    "worker besides the chief; at least 2 is allowed",
+                    f"{trainers} is not allowed with {instances_parameter(role)} {count}, because "
+                    "the group needs a worker besides the master; at least 2 is allowed",
                 )
         if trainers + sum(others.values()) > capacity:
             words = " and ".join(f"{count} of role {role}" for role, count in others.items())
