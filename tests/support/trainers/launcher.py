@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from threading import Event
+from typing import IO, NamedTuple
 
 from tests.support.ports import free_port
 from tests.support.trainers import forkserver
@@ -16,7 +17,7 @@ from tests.support.trainers.forkserver import ForkServer
 
 TRAIN = ("-m", "intent_classification.train")
 PATIENCE = 240
-"""Seconds until a process that should end counts as stuck.
+"""Seconds without output until a process that should end counts as stuck.
 
 The start of three processes of PyTorch took 14 to 46 s on 2 cores at a load of 12 to 20.
 """
@@ -124,27 +125,44 @@ def train(launcher: Launcher, size: int, data: str, model: Path, **variables: st
 def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
     """Wait for the end of the process, and return it with the output that was not read yet.
 
-    A process that does not end in time is aborted, so that it writes the stack of each of its threads.
+    A process that neither ends nor prints for `within` seconds (or for up to twice as long) is aborted, so
+    that it writes the stack of each of its threads.
 
     This function does not use `communicate`, which would bypass the buffers, and lose lines that a fast
     process wrote ahead of its reader.
     """
     assert process.stdout
     assert process.stderr
+    printed = Event()
     with ThreadPoolExecutor() as readers:
-        stdout, stderr = (readers.submit(stream.read) for stream in (process.stdout, process.stderr))
-        try:
-            process.wait(within)
-        except subprocess.TimeoutExpired:
+        stdout, stderr = (readers.submit(_read, each, printed) for each in (process.stdout, process.stderr))
+        while not _has_ended(process, within):
+            if printed.is_set():
+                printed.clear()
+                continue
             process.send_signal(signal.SIGABRT)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
+            _has_ended(process, 10)
             process.kill()
             raise AssertionError(
-                f"{process.args!r} still runs after {within} s. Its output: {stdout.result()!r}, "
-                f"{stderr.result()!r}"
-            ) from None
+                f"{process.args!r} has neither ended nor printed anything for {within} s. Its output: "
+                f"{stdout.result()!r}, {stderr.result()!r}"
+            )
         return Ended(process.returncode, stdout.result(), stderr.result())
+
+
+def _read(stream: IO[str], printed: Event) -> str:
+    lines = []
+    for line in stream:
+        lines.append(line)
+        printed.set()
+    return "".join(lines)
+
+
+def _has_ended(process: subprocess.Popen[str], within: float) -> bool:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(within)
+        return True
+    return False
 
 
 def first_line_of(process: subprocess.Popen[str]) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from tests.support.patience import PATIENCE
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.launcher import Launcher, end_of
 
@@ -15,9 +14,6 @@ STEPS = 12
 TINY = {"LAYERS": "4", "HEADS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "LR": "0.003"}
 PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
 ROOT = Path(__file__).parents[3]
-FOR_START, FOR_EACH = 60, 15
-"""Seconds for a start, and for each run. They take 2 s and 1 s, but ten times as long on a busy machine."""
-
 Result = dict[str, Any]
 
 
@@ -38,8 +34,7 @@ def train_all(
     }
     with Launcher(folder, forks=forks) as launcher:
         group = launcher.start_group(size, *PROGRAM, **shared, **variables)
-        within = max(PATIENCE, FOR_START + FOR_EACH * len(layouts))
-        ends = [end_of(process, within=within) for process in group]
+        ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [0] * size, [end.stderr for end in ends]
     return {file.stem: torch.load(file) for file in folder.glob("*.pt")}
 

@@ -28,8 +28,9 @@ UNEVEN = ("zero redundancy optimizer", "pipeline x zero redundancy optimizer")
 ROUNDED_LOSS_TOLERANCE = 1e-2
 LOSSY_LOSS_TOLERANCE = 0.5
 
-TOGETHER = 16
-"""The number of strategies that one start of a group trains."""
+TOGETHER = 6
+"""The number of strategies that one start of a group trains. Beside another run of all tests, each takes up
+to a minute."""
 
 Layouts = dict[str, dict[str, str]]
 
