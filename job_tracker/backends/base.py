@@ -251,8 +251,7 @@ class Backend(LiveLogs, Protocol):
 
         A launch may be repeated: existing instances are adopted, and an instance that may have run is not
         created again, except for a restart. If the master may have run and is gone, the launch raises
-        LaunchFailed.
-        If the launch of the job was complete (`was_launched`), missing ranks are not created.
+        LaunchFailed. If the launch of the job was complete (`was_launched`), missing ranks are not created.
 
         A rank is restarted if the job wants more restarts than the rank has had. Its log is continued. If the
         rank still runs, it is killed first.

@@ -57,8 +57,8 @@ def next_step(
 
     `seen` is None if the backend does not have the group of the job's attempt.
 
-    `launched` says whether this tracker knows that the launch of the attempt is complete. It is false
-    in a tracker that has just started. Then the stored job decides (`was_launched`): if in doubt, the launch
+    `launched` says whether this tracker knows that the launch of the attempt is complete. It is false in
+    a tracker that has just started. Then the stored job decides (`was_launched`): if in doubt, the launch
     is repeated. After a complete launch, missing ranks are never launched again, since they may have run.
     `Launch` then only restarts ranks.
 

@@ -87,7 +87,8 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     ) -> "RedisStore":
         """Connect to the server, and return the store, which is created if there is none.
 
-        Raises StoreRefused if the server fails a check (checks.py), or if it sends no changes of jobs.
+        Raises StoreRefused if the server fails a check (checks.py), or if the service cannot subscribe to the
+        changes of jobs.
         """
         connection = Connection(address, answer_seconds)
         try:

@@ -15,11 +15,6 @@ from tests.support.trainers.launcher import Ended, Launcher, end_of
 
 GROUP_BATCH = 96
 """Examples per step of the whole group, so that groups of 1, 2 and 3 take the same examples."""
-PATIENCE = 240
-"""Seconds until a training run counts as stuck.
-
-A run takes 4 s. At a load of 25 on 2 cores, the import of TensorFlow took 95 s.
-"""
 ENDLESS = {"EPOCHS": "100000"}
 KILLED = str(Path(__file__).parent / "programs" / "killed.py")
 """The program that runs a module, and kills its process at a step; see its docstring."""
@@ -162,6 +157,6 @@ def await_first_epoch(master: subprocess.Popen[str]) -> None:
 
 def all_succeed(processes: Processes) -> list[Ended]:
     """Wait for the processes, which must all succeed, and return their ends."""
-    ends = [end_of(process, PATIENCE) for process in processes]
+    ends = [end_of(process) for process in processes]
     assert [end.code for end in ends] == [0] * len(ends), [end.stderr for end in ends]
     return ends

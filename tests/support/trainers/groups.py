@@ -30,7 +30,7 @@ Outcome = list[list[Any]]
 def outcome_of(launcher: Launcher, program: str, *sizes: int, within: float = PATIENCE) -> Outcome:
     """Run the module `program` in groups of these sizes, and return the results by group and rank.
 
-    All must succeed within `within` seconds.
+    All must succeed. `within` is that of `end_of`.
     """
     path = f"{ROOT}:{ROOT / 'trainer_images'}"
     ended = end_of(launcher.start("-m", __name__, program, *map(str, sizes), PYTHONPATH=path), within=within)

@@ -11,16 +11,12 @@ from pathlib import Path
 from threading import Event
 from typing import IO, NamedTuple
 
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.trainers import forkserver
 from tests.support.trainers.forkserver import ForkServer
 
 TRAIN = ("-m", "intent_classification.train")
-PATIENCE = 240
-"""Seconds without output until a process that should end counts as stuck.
-
-The start of three processes of PyTorch took 14 to 46 s on 2 cores at a load of 12 to 20.
-"""
 
 _ROOT = Path(__file__).parents[3]
 _PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)

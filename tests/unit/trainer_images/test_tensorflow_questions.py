@@ -13,7 +13,6 @@ from tests.support.trainers.frameworks import (
     ENDLESS,
     GROUP_BATCH,
     KILLED,
-    PATIENCE,
     Trained,
     all_succeed,
     await_first_epoch,
@@ -69,7 +68,7 @@ def test_workers_fail_soon_after_the_loss_of_the_chief(tensorflow: Launcher, que
     workers = start_tasks(tensorflow, WORKERS, cluster_of(worker=2), **places, **ENDLESS)["worker"]
     await_first_epoch(workers[0])
     workers[0].kill()
-    left = end_of(workers[1], PATIENCE)
+    left = end_of(workers[1])
     assert left.code == 1
     assert "CollectiveReduce" in left.stderr
 
@@ -84,7 +83,7 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
     await_first_epoch(tasks["chief"][0])
     tasks["ps"][0].kill()
-    chief = end_of(tasks["chief"][0], PATIENCE)
+    chief = end_of(tasks["chief"][0])
     assert chief.code == 1
     assert "UnavailableError" in chief.stderr
     tasks["worker"][0].kill()
@@ -106,7 +105,7 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     assert [server.poll() for server in servers] == [None] * 3
     for server in servers:
         server.terminate()
-    assert [end_of(server, PATIENCE).code for server in servers] == [143] * 3
+    assert [end_of(server).code for server in servers] == [143] * 3
 
 
 def test_a_chief_that_lost_its_only_worker_fails_within_its_time_out(
@@ -121,7 +120,7 @@ def test_a_chief_that_lost_its_only_worker_fails_within_its_time_out(
     lost.kill()
     lost.wait()
     is_lost.touch()
-    end = end_of(chief, PATIENCE)
+    end = end_of(chief)
     assert end.code == 1
     assert "TimeoutError" in end.stderr
 
@@ -163,7 +162,7 @@ def train_killed(launcher: Launcher, size: int, data: str, folder: Path) -> Trai
     variables, saved = variables_of(size, data, folder / "resumed"), folder / "checkpoints"
     kill = saving(saved, 1, KILL_AT="47", KILL_RANK="worker 1")
     group = start_tasks(launcher, WORKERS, cluster_of(worker=size), KILLED, **variables, **kill)
-    chief, *workers = (end_of(process, PATIENCE) for process in group["worker"])
+    chief, *workers = (end_of(process) for process in group["worker"])
     assert [chief.code, *(worker.code for worker in workers)] == [1, -signal.SIGKILL, *[1] * (size - 2)]
     assert "CollectiveReduce" in chief.stderr
     again = start_tasks(launcher, WORKERS, cluster_of(worker=size), **variables, **saving(saved, 2))

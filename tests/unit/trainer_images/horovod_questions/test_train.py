@@ -9,7 +9,6 @@ from tests.support.ports import free_port
 from tests.support.trainers.frameworks import (
     GROUP_BATCH,
     KILLED,
-    PATIENCE,
     Trained,
     all_succeed,
     check_resumption,
@@ -101,7 +100,7 @@ def test_a_killed_process_ends_the_others_and_the_next_attempt_resumes(
     group = start_horovod(
         horovod, 3, KILLED, "horovod_questions.train", **places, **saving(saved, 1, **killed)
     )
-    master, lost, other = (end_of(process, PATIENCE) for process in group)
+    master, lost, other = (end_of(process) for process in group)
     assert lost.code == -signal.SIGKILL
     for survivor in (master, other):
         assert survivor.code == 1
@@ -114,7 +113,7 @@ def test_a_killed_process_ends_the_others_and_the_next_attempt_resumes(
 def test_an_exception_in_one_process_ends_all_with_1(horovod: Launcher) -> None:
     body = "if hvd.rank() == 1: raise KeyError('lost')\nhvd.allreduce(torch.ones(1))"
     master, worker = start_horovod(horovod, 2, *code(body))
-    failed, left = end_of(worker, PATIENCE), end_of(master, PATIENCE)
+    failed, left = end_of(worker), end_of(master)
     assert failed.code == left.code == 1
     assert "KeyError: 'lost'" in failed.stderr
 
@@ -131,7 +130,7 @@ def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) 
     assert master.stdout
     assert master.stdout.readline() == "here\n"
     master.terminate()
-    assert end_of(master, PATIENCE).code == 143
+    assert end_of(master).code == 143
     worker.kill()
 
 

@@ -8,7 +8,6 @@ import pytest
 from tests.support.trainers.frameworks import (
     GROUP_BATCH,
     KILLED,
-    PATIENCE,
     Trained,
     all_succeed,
     check_resumption,
@@ -46,7 +45,7 @@ def test_a_killed_process_ends_the_other_and_the_next_attempt_resumes(
     places |= {"EPOCHS": "2", "BATCH_SIZE": str(GROUP_BATCH // 2)}
     saved, killed = tmp_path / "checkpoints", {"KILL_AT": "47", "KILL_RANK": "1"}
     group = start_horovod(horovod_tensorflow, 2, KILLED, MODULE, **places, **saving(saved, 1, **killed))
-    master, lost = (end_of(process, PATIENCE) for process in group)
+    master, lost = (end_of(process) for process in group)
     assert lost.code == -signal.SIGKILL
     assert master.code == 1, master.stderr
 

@@ -11,7 +11,6 @@ from tests.support.trainers.frameworks import (
     ENDLESS,
     GROUP_BATCH,
     KILLED,
-    PATIENCE,
     Trained,
     all_succeed,
     await_first_epoch,
@@ -40,7 +39,7 @@ def test_processes_fail_soon_after_the_loss_of_the_coordinator(jax: Launcher, qu
     group = start_jax(jax, 3, TRAINING_DATA_URI=questions_uri, MODEL_URI="nowhere", **ENDLESS)
     await_first_epoch(group[0])
     group[0].kill()
-    assert all(end_of(process, PATIENCE).code != 0 for process in group[1:])
+    assert all(end_of(process).code != 0 for process in group[1:])
 
 
 def test_a_process_without_a_coordinator_fails_within_its_time_out(jax: Launcher) -> None:
@@ -69,7 +68,7 @@ def train_killed(launcher: Launcher, size: int, data: str, folder: Path) -> Trai
     group = start_jax(
         launcher, size, (KILLED, "jax_questions.train"), **variables, **saving(saved, 1, **kill)
     )
-    first, second, *rest = [end_of(process, PATIENCE) for process in group]
+    first, second, *rest = [end_of(process) for process in group]
     assert second.code == -signal.SIGKILL
     assert all(end.code != 0 for end in (first, *rest))
     resumed = all_succeed(start_jax(launcher, size, **variables, **saving(saved, 2)))

@@ -11,10 +11,10 @@ import pytest
 from trainer_kit.mpi.agent import Daemon, daemon_of
 
 from tests.support.frameworks import ROOT
+from tests.support.patience import PATIENCE
 from tests.support.ports import free_port
 from tests.support.trainers.frameworks import (
     KILLED,
-    PATIENCE,
     Trained,
     all_succeed,
     check_resumption,
@@ -83,7 +83,7 @@ def test_a_killed_rank_ends_all_and_the_next_attempt_resumes(
     saved, variables = tmp_path / "checkpoints", {**places, "MPI_SLOTS": "2"}
     killed = saving(saved, 1, KILL_AT="38", KILL_RANK="3")
     group = Group(mpi, 2, **variables, **killed).start_all(*MPI4PY, KILLED, "mpi_questions.train")
-    master, worker = (end_of(process, PATIENCE) for process in group)
+    master, worker = (end_of(process) for process in group)
     assert (master.code, worker.code) == (128 + signal.SIGKILL, 0)
 
     again = Group(mpi, 2, **variables, **saving(saved, 2)).start_all(*MPI4PY, "-m", "mpi_questions.train")
@@ -110,7 +110,7 @@ def test_the_launcher_exits_with_the_code_of_a_failed_process(mpi: Launcher) -> 
     body = "world.Barrier()\nif world.rank == 1: os._exit(7)\nworld.Barrier()"
     master, worker = Group(mpi, 2).start_all(*program(body))
     assert end_of(master).code == 7
-    assert end_of(worker, PATIENCE).code == 0
+    assert end_of(worker).code == 0
 
 
 def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
@@ -118,7 +118,7 @@ def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
     ended = end_of(master)
     assert ended.code == 1
     assert "ZeroDivisionError" in ended.stdout + ended.stderr
-    assert end_of(worker, PATIENCE).code == 0
+    assert end_of(worker).code == 0
 
 
 def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
@@ -126,7 +126,7 @@ def test_a_killed_worker_ends_the_launcher(mpi: Launcher) -> None:
     assert first_line_of(master) == "here\n"
     left = psutil.Process(worker.pid).children(recursive=True)
     worker.kill()
-    assert end_of(master, PATIENCE).code == 1
+    assert end_of(master).code == 1
     _, alive = psutil.wait_procs(left, PATIENCE)
     assert not alive
 
@@ -136,7 +136,7 @@ def test_a_killed_launcher_ends_the_workers_and_their_processes(mpi: Launcher) -
     assert first_line_of(master) == "here\n"
     left = psutil.Process(master.pid).children(recursive=True)
     master.kill()
-    ended = end_of(worker, PATIENCE)
+    ended = end_of(worker)
     assert ended.code == 1
     assert ended.stderr.startswith("error: lost the launcher at 127.0.0.1")
     _, alive = psutil.wait_procs(left, PATIENCE)
@@ -147,16 +147,16 @@ def test_sigterm_to_the_launcher_ends_all(mpi: Launcher) -> None:
     master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     master.terminate()
-    assert end_of(master, PATIENCE).code == 143
-    assert end_of(worker, PATIENCE).code == 0
+    assert end_of(master).code == 143
+    assert end_of(worker).code == 0
 
 
 def test_sigterm_to_a_worker_ends_all(mpi: Launcher) -> None:
     master, worker = Group(mpi, 2).start_all(*PRINT_AND_WAIT)
     assert first_line_of(master) == "here\n"
     worker.terminate()
-    assert end_of(worker, PATIENCE).code == 143
-    assert end_of(master, PATIENCE).code != 0
+    assert end_of(worker).code == 143
+    assert end_of(master).code != 0
 
 
 def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: Launcher) -> None:
@@ -171,7 +171,7 @@ def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: La
     worker = group.start(1, *program(""))
     ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "2\n")
-    assert end_of(worker, PATIENCE).code == 0
+    assert end_of(worker).code == 0
 
 
 def test_a_missing_instance_is_named(mpi: Launcher) -> None:
@@ -233,7 +233,7 @@ def test_connections_without_the_token_have_no_effect(mpi: Launcher) -> None:
     worker = group.start(1, *program(""))
     ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "2\n")
-    assert end_of(worker, PATIENCE) == (0, "", "")
+    assert end_of(worker) == (0, "", "")
     for stranger in strangers:
         stranger.close()
 
