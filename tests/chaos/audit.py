@@ -1,7 +1,10 @@
 """The audit file of the ranks, and its checks."""
 
+import os
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -9,8 +12,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event of a rank: start, end, save or resume; of a hostile rank also done or child. `twice` and
-    `beside` are violations.
+    """An event of a rank: start, end, save or resume; of a hostile rank also done or child (a process that
+    hides). `twice` and `beside` are violations.
     """
 
     event: str
@@ -94,11 +97,20 @@ class Audit:
             if line.event == "resume" and int(line.what) < kept:
                 yield f"{_named(job, line.run)} continued from step {line.what}, but step {kept} was saved"
 
-    def orphans(self, job: int) -> Iterator[str]:
-        """Yield processes that still run."""
-        for line in self[job]:
-            if line.event in ("start", "child") and line.is_alive:
+    def orphans(self, job: int, excused: Collection[tuple[int, int]]) -> Iterator[str]:
+        """Yield processes that still run, except hidden ones of excused attempts."""
+        for line in self._left(job):
+            if line.event == "start" or (job, line.attempt) not in excused:
                 yield f"{_named(job, line.run)} still runs: pid {line.pid} ({line.what})"
+
+    def kill_left(self) -> None:
+        """Kill the processes that still run."""
+        for line in (line for job in self.of_job for line in self._left(job)):
+            with suppress(ProcessLookupError):
+                os.kill(line.pid, signal.SIGKILL)
+
+    def _left(self, job: int) -> Iterator[Line]:
+        return (line for line in self[job] if line.event in ("start", "child") and line.is_alive)
 
 
 def _parsed(text: str) -> Line:

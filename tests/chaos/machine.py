@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos import processes
+from tests.chaos.audit import Audit
 from tests.chaos.faults import Disturbances, Fault
 from tests.chaos.hostile import FIFO, KEPT, ROOT_LINK, SECRET
 from tests.chaos.outages import LEASE_SECONDS, PREFIX, Outages
@@ -84,7 +85,11 @@ class MachineWorld:
             yield f"a folder outside of all jobs was changed; it contains {sorted(there)}"
 
     def close(self) -> None:
-        self._outages.close(lambda: processes.kill_all(self._run, self._folder))
+        self._outages.close(self._clean_up)
+
+    def _clean_up(self) -> None:
+        processes.kill_all(self._run, self._folder)
+        Audit(self.audit / "audit").kill_left()
 
     def _unsettled(self) -> Iterator[Path]:
         for place in ("live", "kept", "gone"):

@@ -164,7 +164,7 @@ def _judge(world: World, record: Record, clients: Clients, probe: Probe) -> Iter
                 if slow is not None and waited > slow:
                     yield f"job {played.job_id} waited {waited:.1f} s for its start without a fault"
         if not clients.is_stuck:
-            orphans = list(audit.orphans(played.job_id))
+            orphans = list(audit.orphans(played.job_id, world.victims.unsupervised))
             record.orphans += len(orphans)
             yield from orphans
     for played in clients.unlogged:

@@ -61,7 +61,7 @@ def test_a_correct_group_and_its_next_attempt_pass_all_checks(ranks: Ranks) -> N
         group[1].kill()
         assert [process.wait() for process in group] == [128 + signal.SIGTERM, -signal.SIGKILL]
     audit = ranks.audit()
-    assert [*audit.doubles(1), *audit.overlaps(1, ()), *audit.orphans(1), *audit.lost_steps(1)] == []
+    assert [*audit.doubles(1), *audit.overlaps(1, ()), *audit.orphans(1, ()), *audit.lost_steps(1)] == []
     assert audit.count("start") == 4
     assert [line.what for line in audit[1] if line.event == "end"] == ["stopped", "stopped"]
 
@@ -93,7 +93,19 @@ def test_overlapping_attempts_are_detected(ranks: Ranks) -> None:
 
 def test_a_process_left_behind_is_detected(ranks: Ranks) -> None:
     left = ranks.start(1, 0)
-    assert list(ranks.audit().orphans(1)) == [f"job 1 attempt 1 rank 0 still runs: pid {left.pid} (-)"]
+    for excused in ((), {(1, 1)}):
+        [orphan] = ranks.audit().orphans(1, excused)
+        assert orphan == f"job 1 attempt 1 rank 0 still runs: pid {left.pid} (-)"
+
+
+def test_a_hidden_process_is_excused_only_if_the_supervisor_of_its_attempt_was_killed(ranks: Ranks) -> None:
+    hidden = ranks.start(1, 0)
+    file = ranks.folder / "audit"
+    file.write_text(file.read_text().replace("start ", "child "))
+    assert len(list(ranks.audit().orphans(1, {(1, 2), (2, 1)}))) == 1
+    assert list(ranks.audit().orphans(1, {(1, 1)})) == []
+    ranks.audit().kill_left()
+    assert hidden.wait() == -signal.SIGKILL
 
 
 def test_an_attempt_that_ignores_the_checkpoint_is_detected(ranks: Ranks) -> None:

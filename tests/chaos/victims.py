@@ -19,6 +19,8 @@ class Victims:
     def __init__(self, run: str, *, have_supervisors: bool) -> None:
         self.attempts: set[tuple[int, int]] = set()
         """Job and attempt of ranks that were killed, or may have been."""
+        self.unsupervised: set[tuple[int, int]] = set()
+        """The attempts with a killed supervisor. Their hidden processes cannot be found."""
         self.deleted: set[tuple[int, int]] = set()
         """The attempts with a deleted pod, whose output may be lost."""
         self.forced: set[tuple[int, int]] = set()
@@ -61,6 +63,8 @@ class Victims:
                     return False
                 if number == signal.SIGKILL:
                     self.count(found.job, found.attempt)
+                    if supervisor:
+                        self.unsupervised.add((found.job, found.attempt))
                 process.send(number)
                 if seconds:
                     time.sleep(seconds)

@@ -41,8 +41,8 @@ class ProcessGroup:
         """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                process.signal(signal.SIGKILL)  # kills only the supervisor; sweeping.py kills the rest
-                await process.ended.wait()  # set once sweeping.py has killed the rest
+                await process.kill()
+                await process.ended.wait()
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)
 
@@ -96,10 +96,7 @@ class ProcessGroup:
         for rank in self._ranks:
             rank.signal(signal.SIGTERM)
         if not await self._all_ended(within=grace + _STOP_MARGIN_SECONDS):
-            for rank in self._ranks:
-                # The kernel then kills the child of the supervisor, and sweeping.py kills the other processes
-                # of the rank.
-                rank.signal(signal.SIGKILL)
+            await asyncio.gather(*(rank.kill() for rank in self._ranks))
             await self._all_ended(within=None)
         if self.damage or any(rank.left_no_record for rank in self._ranks):
             # A rank without a record may never have run, or may still be running after its record was

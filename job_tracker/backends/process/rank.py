@@ -68,6 +68,8 @@ class RankProcess:
         self._spawned = 0
         """The pid of a supervisor that may have to be reaped; 0 if there is none."""
         self._pidfd: int | None = None
+        self._pid = 0
+        """The pid of the supervisor, while it is known to be alive."""
         self._ending: asyncio.Task[None] | None = None
         self._end: RankObservation | None = None
         self._is_starting = False
@@ -124,7 +126,7 @@ class RankProcess:
             asyncio.get_running_loop().add_reader(
                 found.pidfd, self._supervisor_ended, found.pid, found.session
             )
-            self._pidfd = found.pidfd
+            self._pidfd, self._pid = found.pidfd, found.pid
 
     async def give_up_if_pending(self) -> None:
         """If the rank was never started, count it as ended. The order to stop prevents a later start."""
@@ -165,6 +167,16 @@ class RankProcess:
         if self._pidfd is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
+
+    async def kill(self) -> None:
+        """Kill the rank's processes and their supervisor, if it is alive. `ended` is set later."""
+        if self._pidfd is None:
+            return
+        pidfd = os.dup(self._pidfd)
+        try:
+            await asyncio.to_thread(sweeping.kill_with_descendants, self._pid, pidfd)
+        finally:
+            os.close(pidfd)
 
     async def close(self) -> None:
         """Stop following. The rank continues to run."""

@@ -1,6 +1,9 @@
-"""Kills processes whose supervisor cannot end them, because it was killed or its files are gone."""
+"""Kills processes whose supervisor cannot end them: it has stalled, was killed, or has lost its files."""
 
 import os
+import select
+import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import psutil
 
 _ROUNDS = 5
 _ROUND_SECONDS = 5.0
+_PAUSE_SECONDS = 0.01
 
 
 def kill_all_below(folder: Path, session: int | None = None) -> None:
@@ -17,7 +21,7 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
     Processes of ranks are recognised by their HOME and supervisors by their arguments, both as they were at
     the start of the process. A process can change these values only for itself, so no job can cause another
     job's processes to be killed. A process of a rank is missed only if it has left the session, and
-    either was started with another HOME or has changed this value.
+    either was started with another HOME or has changed this value. `kill_with_descendants` does not miss it.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -41,6 +45,29 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # the next round finds new children
 
 
+def kill_with_descendants(pid: int, pidfd: int) -> None:
+    """Kill all descendants of a supervisor, and then the supervisor. `pidfd` refers to the same process.
+
+    The supervisor is stopped first, so that it does not record the kill as the end of its rank. As long as it
+    is alive, it becomes the parent of orphaned descendants, so this finds them all. After its death, nothing
+    would tell them from foreign processes.
+    """
+    end = select.poll()
+    end.register(pidfd, select.POLLIN)
+    deadline = time.monotonic() + _ROUND_SECONDS
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        while below := _running_below(pid):
+            # If the supervisor is alive now, its pid was not reused above.
+            if end.poll(0) or time.monotonic() > deadline:
+                break
+            for process in below:
+                with suppress(psutil.Error):
+                    process.kill()
+            time.sleep(_PAUSE_SECONDS)  # nothing reaps them now, so there is no end to wait for
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
 def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
     """Find the folders of the store's live ranks that are on this machine, but not below `root`."""
     found = []
@@ -51,6 +78,16 @@ def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
             of_store = folder.parent.name.startswith(f"{store_id}.")
             if of_store and not folder.is_relative_to(root):
                 found.append(folder)
+    return found
+
+
+def _running_below(pid: int) -> list[psutil.Process]:
+    found = []
+    with suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
     return found
 
 

@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from job_tracker.backends.process import group as group_module
@@ -123,3 +124,24 @@ async def test_a_rank_whose_supervisor_the_stop_has_killed_counts_as_stopped(
     assert end is not None
     assert [rank.status.phase for rank in end.ranks] == [Phase.STOPPED]
     assert end.first_failure is None
+
+
+async def test_a_stalled_supervisor_takes_even_processes_without_any_mark_along(
+    world: ProcessGroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have left the session and have no HOME. Only their parent, the supervisor, shows their rank."""
+    world.add("program", "sh", "-c", "env -i setsid sh -c 'echo up; exec sleep 7782' & sleep 1000")
+    backend = world.open()
+    await backend.launch(job())
+    await printed(backend, job().group)
+    rank = rank_process()
+    [hidden] = [each for each in rank.children(recursive=True) if "7782" in " ".join(each.cmdline())]
+    supervisor = rank.parent()
+    assert supervisor is not None
+    freeze(supervisor.pid)
+    monkeypatch.setattr(group_module, "_STOP_MARGIN_SECONDS", 0.0)
+    await backend.stop(job().group, timedelta(0))
+    _, alive = psutil.wait_procs([hidden], PATIENCE)  # process 1 inherits it, and may reap it late
+    for left in alive:
+        left.kill()
+    assert not alive
