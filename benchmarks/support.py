@@ -354,9 +354,9 @@ def group_of_one() -> GroupSpec:
 
 
 def stored_spec(**parameters: str) -> JobSpec:
-    """Return the spec that the service makes from `request` with these parameters, except RUN_SECONDS.
+    """Return the spec that the service makes from `request(**parameters)`, but with another environment.
 
-    Its environment has RUN_SECONDS=forever, so the fake backend runs such a job for ever.
+    The environment has RUN_SECONDS=forever, so the fake backend runs such a job for ever.
     """
     common = request(**parameters).metadata
     sent = dict(common.parameters)

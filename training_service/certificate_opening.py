@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """Return the times at which the certificates of `server.tls` expire, by setting."""
+        """Return when the certificates of `server.tls` expire. The keys are the names of their settings."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:

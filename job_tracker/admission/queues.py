@@ -64,9 +64,9 @@ def priority_of(tree: Tree, queue: str, sent: str) -> int:
     """Return the priority as a number.
 
     `sent` is the text in the request: the name of a priority class, a number (as in a request that repeats an
-    earlier job), or empty. If `sent` is empty, the priority is 0, or the highest priority that the queue
-    allows if that is lower. Raises InvalidField if `sent` is not a priority, or if the queue does not allow
-    the priority.
+    earlier job), or empty. If `sent` is empty, the priority is 0, or the queue's highest allowed priority if
+    this is below 0. Raises InvalidField if `sent` is not a priority, or if the queue does not allow the
+    priority.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:

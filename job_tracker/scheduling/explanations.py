@@ -128,9 +128,9 @@ def explain(
 ) -> Explanation:
     """Return the known facts about why a job waits. Raises KeyError if it does not wait.
 
-    `priorities` has the number of each class of priorities that jobs may ask for. None: any number is
-    allowed. To find a remedy, changes of the job are tried, small ones first. After the time `until` of the
-    monotonic clock, only the largest change is still tried.
+    `priorities` maps the name of each priority class that jobs may ask for to its priority. None: any
+    priority is allowed. To find a remedy, changes of the job are tried, small ones first. After the time
+    `until` of the monotonic clock, only the largest change is still tried.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)

@@ -163,9 +163,9 @@ class Profile:
         """
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            # If a gang releases its resources early, there are two entries at its planned end: its return,
-            # and the end of the early release, which cancels the return. Only the sum at each time is kept:
-            # these sums only grow, and searches rely on this.
+            # If a gang releases resources early, its planned end has two entries that cancel each other: one
+            # adds these resources, as planned before, and the other subtracts them, because they are free
+            # already. Only the sum at each time is kept: these sums only grow, and searches rely on this.
             last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
             columns = []
             for name, free in zip(self._names, self._free, strict=True):

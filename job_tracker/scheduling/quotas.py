@@ -183,8 +183,8 @@ class QuotaTree:
         """Return whether a node uses more of a scarce resource than its guarantee.
 
         The use of the nodes below counts, too. A resource is scarce if less of it is free than `needs` asks
-        for. If no resource is scarce, for example because enough of each is free, but not on one machine, all
-        needed resources are checked.
+        for. If no resource is scarce, all needed resources are checked. This happens, for example, if enough
+        is free in total, but not on one machine.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]

@@ -56,10 +56,9 @@ def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
 
 
 def _of_others(*, has_first: bool, has_any: bool) -> Reason:
-    """Return the reason why the jobs of a queue wait if they have no reservation in the plan.
+    """Return why those jobs of a queue wait that have no reservation in the plan.
 
-    `has_first` says whether other jobs of the queue have a reservation, `has_any` whether any waiting job has
-    one.
+    `has_first` says whether a job of the queue has a reservation, `has_any` whether any waiting job has one.
     """
     if has_first:
         return Reason.ORDER

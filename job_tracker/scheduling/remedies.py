@@ -91,9 +91,9 @@ def remedy(
 ) -> Remedy:
     """Return the first remedy that lets the job start at once. If there is none, advise to wait.
 
-    `plan` is the plan for the same snapshot. `priorities` has the number of each class of priorities that a
-    job may ask for. None: any number is allowed. With one flavor, at most about 36 plans are made; each
-    further flavor adds at most 7. After the time `until` of the monotonic clock, only the last remedy is
+    `plan` is the plan for the same snapshot. `priorities` maps the name of each priority class that a job may
+    ask for to its priority. None: any priority is allowed. With one flavor, at most about 36 plans are made;
+    each further flavor adds at most 7. After the time `until` of the monotonic clock, only the last remedy is
     tried, which is the largest change.
     """
     if _admits(plan, gang):

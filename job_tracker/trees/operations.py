@@ -169,7 +169,7 @@ class Programs:
         """Record that a job uses a tree of uncommitted changes now. The tree may be incomplete or unknown.
 
         Raises InvalidField if `tree` cannot be the name of a tree, or if the tree is complete and is not a
-        tree of changes: a single diff file of limited size.
+        tree of changes. A tree of changes has a single file: a diff of limited size.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """

@@ -92,7 +92,7 @@ class PassTimes:
         return timed
 
     def least(self) -> Seconds:
-        """Return the passes of the last step, with their least times.
+        """Return the passes of the last step, each with its shortest time in all steps so far.
 
         Without flushes, these are the passes of the last UNFLUSHED_STEPS steps.
         """

@@ -61,7 +61,7 @@ def train() -> None:
         print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
         with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
             model.save(folder / "model.keras")
-    else:  # end after the chief, which may still read this worker's part of the last sum
+    else:  # end after the chief: it may still be reading from this worker for the last collective operation
         await_end(strategy.cluster_resolver.cluster_spec().task_address("worker", 0))
 
 

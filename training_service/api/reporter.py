@@ -94,8 +94,8 @@ class ReporterServicer(TrainingReporterServicer):
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
         """Return the attempt to which the call's token belongs.
 
-        The call counts for the limit of calls of the attempt's process `process`. If the attempt has no such
-        process, the call counts for process 0. Raises NotAllowed if the token is missing or not valid,
+        The call counts toward the rate limit of process number `process` of the attempt, or of process 0 if
+        the attempt has no such process. Raises NotAllowed if the token is missing or not valid,
         RateExceeded if the process makes too many calls, and StoreUnavailable if the store is needed to check
         the token and does not answer.
         """

@@ -29,7 +29,7 @@ def is_authenticated(settings: Settings) -> bool:
 def is_open(settings: Settings) -> bool:
     """Return whether callers without a token or a certificate are operators.
 
-    Only the address at which the service listens matters. The address of a caller proves nothing: with a
+    This depends on the address at which the service listens, and not on the address of the caller: with a
     proxy on this machine, all callers come from loopback.
     """
     server = settings.server

@@ -42,7 +42,7 @@ class Workloads:
         groups.read_gate = self._begin
 
     async def release(self, group: PodGroup, *, is_marked: bool = True, has_lost: bool = False) -> None:
-        """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
+        """Delete the Workload of a group that is being stopped, if Kueue would never release its pods.
 
         A finalizer of Kueue holds the pods until all of them have ended and one of them has the mark of a
         stop (`is_marked`). Pods that never ran or are lost (`has_lost`) never end. So if the group has such

@@ -55,7 +55,7 @@ class ProcessGroup:
         await self._read_program()
 
     async def follow(self) -> None:
-        """Follow the ranks that were started before, even by another service.
+        """Follow the ranks that have been started already, whether by this service or by another one.
 
         Raises OSError for a temporary fault.
         """

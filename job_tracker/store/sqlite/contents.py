@@ -48,12 +48,12 @@ class OpenContents:
     def lost(self) -> dict[Path, Loss]:
         """Return the files that lack content, with the kind of loss.
 
-        Returns nothing if SQLite's index is missing, or if it changes during the call. Raises OSError if a
-        file cannot be read.
+        The result is empty if SQLite's index of the log is missing, or if it changes during the call. Raises
+        OSError if a file cannot be read.
         """
         # The index is read before the files. If it shows that the log was reset, the checkpoint before the
-        # reset has already written the log's pages to the database. In the other order, pages that are
-        # written between the two reads could look lost.
+        # reset has already written the log's pages to the database, so the database, which is read later, has
+        # them. In the other order, pages that are written between the two reads could look lost.
         if (known := self._known()) is None:
             return {}
         page_size, frames, pages, salts = known

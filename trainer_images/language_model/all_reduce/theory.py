@@ -72,7 +72,8 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 def binary_blocks(rank: int, size: int) -> Traffic:
     """Return the traffic of halving and doubling within blocks (Rabenseifner and Träff 2004).
 
-    In its block, each process sums a part of the tensor. If there is a larger block, the process also sends
+    The processes form blocks. The sizes of the blocks are the powers of two that add up to `size`. In its
+    block, each process sums a part of the tensor. If there is a larger block, the process also sends
     its part to the next larger one, in k messages if that block is k times larger. If there is a smaller
     block, the process later sends the sum of its part to one process of the next smaller block.
     """

@@ -72,7 +72,9 @@ def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) 
             "as options (--layers, --width, …)"
         )
     sizes = {name: _size(document, fields, where, name in _NEEDED) for name, fields in _NAMES.items()}
-    if family == "falcon":  # no field for the inner width; all queries may share one head of keys and values
+    # Falcon's files need not have the inner width. With `multi_query`, in the old architecture, all queries
+    # share one head of keys and values.
+    if family == "falcon":
         sizes["inner"] = sizes["inner"] or 4 * sizes["width"]
         if document.get("multi_query") and not document.get("new_decoder_architecture"):
             sizes["key_value_heads"] = 1

@@ -192,7 +192,7 @@ def _fullest(found: Sequence[_Found]) -> str:
 
 
 def _in_words(size: int) -> str:
-    """Format bytes with three digits: 9 bytes, 31.5 MB, 1.07 GB."""
+    """Return a number of bytes in words, with at most three digits: 9 bytes, 31.5 MB, 1.07 GB."""
     amount, units = float(size), ("bytes", "kB", "MB", "GB", "TB")
     for unit in units:
         if amount < 999.5 or unit == units[-1]:
