@@ -9,6 +9,7 @@ import federated_questions.prepare_data
 import image_classification.prepare_data
 
 from tests.e2e.frameworks.cases import ALGORITHMS, DATASET, GOOD, prepare_questions
+from tests.support.trainings import end_of
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def serving(server: Server, python: ForkedPython) -> AbstractContextManager[Trai
 
 def metrics_of(client: TrainingClient, job: int) -> dict[str, float]:
     """Wait for the success of a job, and return its last metrics."""
-    ended = client.wait(job, timeout=250)
+    ended = end_of(client, job)
     log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert ended.status == pb.succeed, (ended.diagnosis, log)
     return dict(ended.progress.metrics)

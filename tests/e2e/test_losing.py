@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from language_model import corpus
 from language_model.prepare_data import prepare
 
-from tests.support.patience import PATIENCE
 from tests.support.trainers.held import Held
+from tests.support.trainings import end_of
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_a_standby_takes_over_in_the_same_attempt(forked_python: ForkedPython, s
         assert seen.status == pb.running, seen
         server.rank(job, KILLED).kill()
         held.release(attempt=1)
-        ended = client.wait(job, timeout=PATIENCE)
+        ended = end_of(client, job)
         log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
     assert (ended.status, ended.attempt) == (pb.succeed, 1), (ended.diagnosis, log)
     assert ended.progress.step == 60

@@ -16,6 +16,7 @@ from language_model.prepare_data import prepare
 
 from benchmarks.parallelism import STRATEGIES, metrics_of
 from tests.support.trainctl import Trainctl
+from tests.support.trainings import end_of
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import InvalidRequest
 
@@ -99,7 +100,7 @@ def test_a_strategy_reaches_the_loss_of_one_process(
         }
         losses = {}
         for name, job in jobs.items():
-            ended = client.wait(job, timeout=500)
+            ended = end_of(client, job)
             log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
             assert ended.status == pb.succeed, (name, ended.diagnosis, log)
             losses[name] = metrics_of(ended.model_uri)["loss"]
@@ -121,7 +122,7 @@ def test_the_passes_of_a_pipeline_are_drawn(forked_python: ForkedPython, server:
     picture = server.folder / "timeline.svg"
     with server.start() as client:
         job = client.submit("language-model", "dialog", version, instances=4, parameters=parameters)
-        ended = client.wait(job, timeout=250)
+        ended = end_of(client, job)
         log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
         assert ended.status == pb.succeed, (ended.diagnosis, log)
         trainctl = Trainctl(server.address)

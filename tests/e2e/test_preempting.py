@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
-from tests.support.patience import PATIENCE
 from tests.support.trainers.held import Held
+from tests.support.trainings import end_of
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_r
         assert seen.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
         saved = seen.progress.checkpoint.step
         assert seen.progress.step - 1 <= saved, "at most one step is lost"
-        assert client.wait(urgent, timeout=PATIENCE).status == pb.succeed
+        assert end_of(client, urgent).status == pb.succeed
 
-        ended = client.wait(victim, timeout=PATIENCE)
+        ended = end_of(client, victim)
         assert (ended.status, ended.attempt, ended.preemptions) == (pb.succeed, 2, 1), ended
         assert not any(move.HasField("diagnosis") for move in ended.moves)
         log = "".join(piece.text for piece in client.logs(victim, attempt=2))
@@ -79,7 +79,7 @@ def test_a_preempted_training_saves_goes_on_and_gives_the_model_of_an_unbroken_r
         assert int(resumed[1]) == saved
 
         unbroken = submit(client, version)
-        assert client.wait(unbroken, timeout=PATIENCE).status == pb.succeed
+        assert end_of(client, unbroken).status == pb.succeed
         first, second = manifest(client, victim), manifest(client, unbroken)
         assert first["metrics"] == second["metrics"]
         assert first["files"] == second["files"], "the models are equal, bit by bit"

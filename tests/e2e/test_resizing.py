@@ -10,8 +10,8 @@ from language_model.prepare_data import prepare
 
 from benchmarks.parallelism import metrics_of
 from tests.support.parameters import declared
-from tests.support.patience import PATIENCE
 from tests.support.trainers.fork_fixtures import fork_torchrun
+from tests.support.trainings import end_of
 from tests.support.watching import comes
 from training_service._generated import training_service_pb2 as pb
 
@@ -68,13 +68,13 @@ def test_an_elastic_training_shrinks_and_grows_and_reaches_the_loss_of_one_proce
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:
         alone = submit(client, version, 1)
-        assert client.wait(alone, timeout=PATIENCE).status == pb.succeed, printed(client, alone)
+        assert end_of(client, alone).status == pb.succeed, printed(client, alone)
         job = submit(client, version, 2)
         assert trains(client, job, attempt=1).ranks[1:], "it begins with two"
         other = client.submit("program", "dialog", version, parameters=HOLDS, expected=DAY)
         assert len(trains(client, job, attempt=2).ranks) == 1
         client.cancel(other)
-        ended = client.wait(job, timeout=PATIENCE)
+        ended = end_of(client, job)
         assert ended.status == pb.succeed, (ended.diagnosis, printed(client, job))
         assert [len(ended.ranks), ended.attempt, ended.preemptions] == [2, 3, 0]
         stops = [move.preempted for move in ended.moves if move.preempted]

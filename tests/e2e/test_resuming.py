@@ -8,8 +8,8 @@ from google.protobuf.duration_pb2 import Duration
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
-from tests.support.patience import PATIENCE
 from tests.support.trainers.held import Held
+from tests.support.trainings import end_of
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import RetryPolicy
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     ForkedPython = Server = TrainingClient = Any
 
-PARAMETERS = {"EPOCHS": "16", "CHECKPOINT_EVERY_STEPS": "5", "CHECKPOINT_EVERY_SECONDS": "1"}
+PARAMETERS = {"EPOCHS": "3", "CHECKPOINT_EVERY_STEPS": "5", "CHECKPOINT_EVERY_SECONDS": "1"}
 # A killed worker makes its peers crash. If its supervisor pauses for longer than the service waits for the
 # root cause, the attempt counts as crashed.
 SOON = RetryPolicy(max_attempts=3, backoff=Duration(nanos=100_000_000), retry_on=["crashed"])
@@ -68,10 +68,10 @@ def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(
         resumed = at_step(client, broken, 2, 10)
         server.rank(broken, 1).kill()
         held.release(attempt=2)
-        ended = client.wait(broken, timeout=PATIENCE)
+        ended = end_of(client, broken)
         assert (ended.status, ended.attempt) == (pb.succeed, 3), ended
         unbroken = submit(client, version)
-        assert client.wait(unbroken, timeout=PATIENCE).status == pb.succeed
+        assert end_of(client, unbroken).status == pb.succeed
 
         first, second = manifest(client, broken), manifest(client, unbroken)
         assert first["metrics"] == second["metrics"]

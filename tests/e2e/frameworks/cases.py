@@ -15,11 +15,6 @@ from training_service.client import TrainingClient
 
 ALGORITHMS = Path(__file__).parents[3] / "trainer_images" / "algorithms.toml"
 DATASET = "1"
-TRAINING_SECONDS = 540.0
-"""The time after which a training counts as stuck, just before its test does.
-
-Beside another run of all tests, a training in pods takes minutes.
-"""
 GOOD = 0.75
 """A test accuracy that only a trained model has: less than a quarter of the questions are in the largest of
 the six classes.

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.frameworks.cases import CASES, TRAINING_SECONDS, Case, check, prepare_questions, train
+from tests.e2e.frameworks.cases import CASES, Case, check, prepare_questions, train
 from tests.support.cluster import Cluster, address_for_pods
 from tests.support.mounted import let_others_write, on_pods, toml_of
 from tests.support.ports import free_port
+from tests.support.trainings import end_of
 from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -52,7 +53,7 @@ def version(server: Server) -> str:
 def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -> None:
     with service.start() as client:
         job = train(client, case, version)
-        client.wait(job, timeout=TRAINING_SECONDS)
+        end_of(client, job)
         check(client, case, job)
 
 
@@ -67,6 +68,6 @@ def test_a_lost_worker_pod_is_replaced_within_the_attempt(
         name = f"pytorch-elastic-{job}-2-worker"
         cluster.kubectl("delete", "pod", "-n", namespace, name, "--grace-period=0", "--force")
         seen(client, job, step=before.progress.step, restarts=1)
-        ended = client.wait(job, timeout=TRAINING_SECONDS)
+        ended = end_of(client, job)
         assert (ended.status, ended.attempt) == (pb.succeed, 1), ended
         check(client, case, job)

@@ -11,13 +11,13 @@ from tests.e2e.frameworks.cases import (
     ALGORITHMS,
     CASES,
     DATASET,
-    TRAINING_SECONDS,
     Case,
     check,
     prepare_questions,
     train,
 )
 from tests.support.trainers.fork_fixtures import fork_torchrun
+from tests.support.trainings import end_of
 from tests.support.watching import all_run, comes, seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -58,7 +58,7 @@ def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
     fork_torchrun(server.folder / "bin")
     with server.start() as client:
         job = train(client, case, version)
-        client.wait(job, timeout=TRAINING_SECONDS)
+        end_of(client, job)
         check(client, case, job)
 
 
@@ -103,7 +103,7 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
         agent(server, job, 2).kill()
         after = seen(client, job, step=before.progress.step, restarts=1)
         assert [rank.restarts for rank in after.ranks] == [0, 0, 1]
-        ended = client.wait(job, timeout=TRAINING_SECONDS)
+        ended = end_of(client, job)
         assert (ended.status, ended.attempt) == (pb.succeed, 1), ended
         check(client, case, job)
         text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
@@ -124,5 +124,5 @@ def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
         status = seen(client, job, step=1)
         assert (status.attempt, len(status.ranks)) == (1, 2)
         client.cancel(others)  # the attempt continues with its original settings
-        ended = client.wait(job, timeout=TRAINING_SECONDS)
+        ended = end_of(client, job)
         assert (ended.status, ended.attempt, len(ended.ranks)) == (pb.succeed, 1, 2), ended

@@ -1,0 +1,23 @@
+"""Waits for the ends of real trainings."""
+
+from tests.support.patience import PATIENCE
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+from training_service.client.errors import WaitTimedOut
+
+
+def end_of(client: TrainingClient, job: int) -> pb.GetTrainingStatusResponse:
+    """Wait until a job has ended, and return its status.
+
+    On a busy machine, a training may take long. So it counts as stuck only if its state and its step have not
+    changed for PATIENCE seconds. Raises WaitTimedOut.
+    """
+    last = None
+    while True:
+        try:
+            return client.wait(job, timeout=PATIENCE)
+        except WaitTimedOut as error:
+            now = (len(error.status.moves), error.status.progress.step)
+            if now == last:
+                raise
+            last = now
