@@ -15,6 +15,7 @@ from job_tracker.backends.base import RankObservation
 from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.diagnosis import diagnose, supervisor_lost
 from job_tracker.backends.process.files import GroupFolder, RankFolder
+from job_tracker.backends.process.proc import stat_of
 from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidence_of
 from job_tracker.common import local_faults
 from job_tracker.common.tasks import background
@@ -33,7 +34,6 @@ _TAIL_BYTES = 4096
 _START_SECONDS = 30.0
 _RECORD_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
-_PF_EXITING = 0x4  # include/linux/sched.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +170,9 @@ class RankProcess:
 
     async def kill(self) -> None:
         """Kill the rank's processes and their supervisor, if it is alive. `ended` is set later."""
-        if self._pidfd is None:
-            return
-        pidfd = os.dup(self._pidfd)
-        try:
-            await asyncio.to_thread(sweeping.kill_with_descendants, self._pid, pidfd)
-        finally:
-            os.close(pidfd)
+        if self._pidfd is not None:
+            work = asyncio.to_thread(sweeping.kill_with_descendants, self._pid, os.dup(self._pidfd))
+            await asyncio.shield(work)  # the supervisor must not stay stopped if this call is cancelled
 
     async def close(self) -> None:
         """Stop following. The rank continues to run."""
@@ -311,12 +307,13 @@ def _find(folder: RankFolder) -> _Found:
         # supervisor holds the lock, and only while it lives. If the lock is held, no other process has got
         # the supervisor's pid.
         if pidfd is not None and _supervises(record.supervisor, folder.path) and folder.is_supervised():
+            child = stat_of(record.child)
             found = _Found(
                 restarts,
                 was_started=True,
                 pidfd=pidfd,
                 pid=record.supervisor,
-                session=record.child if _is_parent(record.supervisor, record.child) else None,
+                session=record.child if child is not None and child.parent == record.supervisor else None,
             )
             pidfd = None
             return found
@@ -336,28 +333,10 @@ def _supervises(pid: int, folder: Path) -> bool:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
     if not arguments:
-        return _is_exiting(pid)
+        stat = stat_of(pid)
+        return stat is not None and stat.is_exiting
     *_, script, argument, _ = (b"", b"", *arguments.split(b"\0"))
     return script.endswith(b"/supervisor.py") and argument == os.fsencode(folder)
-
-
-def _is_parent(pid: int, child: int) -> bool:
-    status = _status(child)
-    return bool(status) and int(status[1]) == pid
-
-
-def _is_exiting(pid: int) -> bool:
-    status = _status(pid)
-    return bool(status) and bool(int(status[6]) & _PF_EXITING)
-
-
-def _status(pid: int) -> list[bytes]:
-    """Return the state of a process and the fields after it, as in proc(5); [] if there is no process."""
-    try:
-        # "pid (name) state ppid …". The name may contain any character, even ")".
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return []
 
 
 def _spawn_first(folder: RankFolder, ready: int, errors: Place) -> int:

@@ -4,10 +4,13 @@ import os
 import select
 import signal
 import time
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from job_tracker.backends.process.proc import Stat, descendants_of, stat_of
 
 _ROUNDS = 5
 _ROUND_SECONDS = 5.0
@@ -21,7 +24,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
     Processes of ranks are recognised by their HOME and supervisors by their arguments, both as they were at
     the start of the process. A process can change these values only for itself, so no job can cause another
     job's processes to be killed. A process of a rank is missed only if it has left the session, and
-    either was started with another HOME or has changed this value. `kill_with_descendants` does not miss it.
+    either was started with another HOME or has changed this value. If its supervisor is alive, even this
+    process is not missed.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -39,33 +43,53 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
             return
         # A supervisor ends with its rank, and records how the rank ended. So the first round kills
         # supervisors only if it has found no other process.
-        for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
+        for process in ranks:
             with suppress(psutil.Error):  # the process is gone, or another user owns it (a setuid program)
                 process.kill()
+        for process in () if ranks and number == 0 else supervisors:
+            with suppress(psutil.Error, ProcessLookupError):
+                pidfd = os.pidfd_open(process.pid)
+                if process.is_running():  # its pid was not reused
+                    kill_with_descendants(process.pid, pidfd)
+                else:
+                    os.close(pidfd)
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # the next round finds new children
 
 
 def kill_with_descendants(pid: int, pidfd: int) -> None:
-    """Kill all descendants of a supervisor, and then the supervisor. `pidfd` refers to the same process.
+    """Kill all descendants of a supervisor, and then the supervisor. `pidfd` refers to it, and is closed.
 
     The supervisor is stopped first, so that it does not record the kill as the end of its rank. As long as it
-    is alive, it becomes the parent of orphaned descendants, so this finds them all. After its death, nothing
-    would tell them from foreign processes.
+    is alive, it becomes the parent of orphaned descendants. After its death, nothing would tell them from
+    foreign processes.
     """
     end = select.poll()
     end.register(pidfd, select.POLLIN)
     deadline = time.monotonic() + _ROUND_SECONDS
-    with suppress(ProcessLookupError):
+    try:
         signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
-        while below := _running_below(pid):
-            # If the supervisor is alive now, its pid was not reused above.
-            if end.poll(0) or time.monotonic() > deadline:
+        known: Set[int] | None = None
+        while True:
+            below = descendants_of(pid)
+            # If the supervisor is alive now, its pid was not reused before.
+            if end.poll(0):
                 break
-            for process in below:
-                with suppress(psutil.Error):
-                    process.kill()
-            time.sleep(_PAUSE_SECONDS)  # nothing reaps them now, so there is no end to wait for
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            for each, stat in below.items():
+                _kill(each, stat)
+            # A scan may miss a process that was just started. But the supervisor has been stopped and reaps
+            # nothing, so the parent of this process is still there as a zombie, and the next scan differs.
+            if below.keys() == known and all(stat.is_dead for stat in below.values()):
+                break
+            if time.monotonic() > deadline:  # after a kill, even on a very busy machine
+                break
+            known = below.keys()
+            time.sleep(_PAUSE_SECONDS)
+    except ProcessLookupError:
+        pass
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        os.close(pidfd)
 
 
 def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
@@ -81,14 +105,11 @@ def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:
     return found
 
 
-def _running_below(pid: int) -> list[psutil.Process]:
-    found = []
-    with suppress(psutil.Error):
-        for process in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-    return found
+def _kill(pid: int, known: Stat) -> None:
+    stat = stat_of(pid)
+    if stat is not None and stat.started == known.started and not stat.is_dead:
+        with suppress(OSError):  # the process is gone, or another user owns it (a setuid program)
+            os.kill(pid, signal.SIGKILL)
 
 
 def _home_of(process: psutil.Process) -> str:

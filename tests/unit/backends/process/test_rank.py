@@ -1,9 +1,11 @@
 """One rank of a group of processes, as its service follows it."""
 
+import asyncio
 import json
 import os
 import platform
 import sys
+import threading
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.process import rank as rank_module
+from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.backends.process.rank import RankProcess
+from job_tracker.common.tasks import end
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.files.untrusted import Place
 
@@ -84,6 +88,28 @@ async def test_a_supervisor_that_ends_before_it_is_followed_leaves_no_zombie(
     [pid] = started
     with pytest.raises(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
+    await rank.close()
+
+
+async def test_a_kill_goes_on_if_its_caller_is_cancelled(
+    rank: RankProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill, has_begun, may_go_on = sweeping.kill_with_descendants, threading.Event(), threading.Event()
+
+    def kill_later(pid: int, pidfd: int) -> None:
+        has_begun.set()
+        may_go_on.wait()
+        kill(pid, pidfd)
+
+    monkeypatch.setattr(sweeping, "kill_with_descendants", kill_later)
+    rank.folder.prepare(("sleep", "1000"), {"PATH": os.defpath}, None, 1 << 20)
+    await rank.start()
+    killing = asyncio.create_task(rank.kill())
+    await asyncio.to_thread(has_begun.wait)
+    await end(killing)
+    may_go_on.set()
+    await rank.ended.wait()
+    assert rank.observe().status.phase is Phase.FAILED
     await rank.close()
 
 
