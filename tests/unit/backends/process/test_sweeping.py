@@ -1,14 +1,13 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
 from job_tracker.backends.process import sweeping
-from job_tracker.backends.process.proc import descendants_of, stat_of
+from job_tracker.backends.process.proc import descendants_of
 from job_tracker.backends.process.sweeping import kill_with_descendants
 from tests.support.patience import PATIENCE
 
@@ -72,21 +71,3 @@ def test_a_process_that_has_ended_is_left_alone(parent: subprocess.Popen[bytes])
     kill_with_descendants(hidden.pid, pidfd)  # as if the pid had been reused
     assert hidden.is_running()
     hidden.kill()
-
-
-def test_a_zombie_counts_as_dead_unless_other_threads_of_it_run() -> None:
-    program = "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1e6,)).start(); "
-    program += "print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        while (stat := stat_of(process.pid)) is not None and stat.state != b"Z":
-            os.sched_yield()
-        assert stat is not None
-        assert not stat.is_dead
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        ended = stat_of(process.pid)
-        assert ended is not None
-        assert ended.is_dead
-    assert stat_of(process.pid) is None
