@@ -171,8 +171,8 @@ class RankProcess:
     async def kill(self) -> None:
         """Kill the rank's processes and their supervisor, if it is alive. `ended` is set later."""
         if self._pidfd is not None:
-            work = asyncio.to_thread(sweeping.kill_with_descendants, self._pid, os.dup(self._pidfd))
-            await asyncio.shield(work)  # the supervisor must not stay stopped if this call is cancelled
+            # If this call is cancelled, the kill goes on, and the thread closes its descriptor itself.
+            await asyncio.shield(asyncio.to_thread(_kill, self._pid, os.dup(self._pidfd)))
 
     async def close(self) -> None:
         """Stop following. The rank continues to run."""
@@ -284,6 +284,13 @@ class RankProcess:
 
     def _passing_or_failed(self, error: OSError) -> Exception:
         return error if local_faults.remedy_of(error) else LaunchFailed(_no_supervisor(self.rank, str(error)))
+
+
+def _kill(supervisor: int, pidfd: int) -> None:
+    try:
+        sweeping.kill_with_descendants(supervisor, pidfd)
+    finally:
+        os.close(pidfd)
 
 
 def _find(folder: RankFolder) -> _Found:

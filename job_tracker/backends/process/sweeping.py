@@ -14,7 +14,7 @@ from job_tracker.backends.process.proc import Stat, descendants_of, stat_of
 
 _ROUNDS = 5
 _ROUND_SECONDS = 5.0
-_PAUSE_SECONDS = 0.01
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.5
 
 
 def kill_all_below(folder: Path, session: int | None = None) -> None:
@@ -49,19 +49,20 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
         for process in () if ranks and number == 0 else supervisors:
             with suppress(psutil.Error, ProcessLookupError):
                 pidfd = os.pidfd_open(process.pid)
-                if process.is_running():  # its pid was not reused
-                    kill_with_descendants(process.pid, pidfd)
-                else:
+                try:
+                    if process.is_running():  # its pid was not reused
+                        kill_with_descendants(process.pid, pidfd)
+                finally:
                     os.close(pidfd)
         psutil.wait_procs([*ranks, *supervisors], timeout=_ROUND_SECONDS)  # the next round finds new children
 
 
 def kill_with_descendants(pid: int, pidfd: int) -> None:
-    """Kill all descendants of a supervisor, and then the supervisor. `pidfd` refers to it, and is closed.
+    """Kill all descendants of a supervisor, and then the supervisor, to which `pidfd` refers.
 
     The supervisor is stopped first, so that it does not record the kill as the end of its rank. As long as it
     is alive, it becomes the parent of orphaned descendants. After its death, nothing would tell them from
-    foreign processes.
+    foreign processes. Raises OSError if no descendants can be found for some seconds.
     """
     end = select.poll()
     end.register(pidfd, select.POLLIN)
@@ -69,27 +70,32 @@ def kill_with_descendants(pid: int, pidfd: int) -> None:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
         known: Set[int] | None = None
+        pause = _FIRST_PAUSE_SECONDS
         while True:
-            below = descendants_of(pid)
-            # If the supervisor is alive now, its pid was not reused before.
-            if end.poll(0):
-                break
-            for each, stat in below.items():
-                _kill(each, stat)
-            # A scan may miss a process that was just started. But the supervisor has been stopped and reaps
-            # nothing, so the parent of this process is still there as a zombie, and the next scan differs.
-            if below.keys() == known and all(stat.is_dead for stat in below.values()):
-                break
+            try:
+                below = descendants_of(pid)
+                # If the supervisor is alive now, its pid was not reused before.
+                if end.poll(0):
+                    break
+                for each, stat in below.items():
+                    _kill(each, stat)
+                # A scan may miss a process that was just started. But the supervisor is stopped and reaps
+                # nothing, so the parent of this process is left as a zombie, and the next scan differs.
+                if below.keys() == known and all(stat.is_dead for stat in below.values()):
+                    break
+                known = below.keys()
+            except OSError:  # such as no free descriptor
+                if time.monotonic() > deadline:
+                    raise
             if time.monotonic() > deadline:  # after a kill, even on a very busy machine
                 break
-            known = below.keys()
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     except ProcessLookupError:
         pass
     finally:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        os.close(pidfd)
 
 
 def supervised_elsewhere(store_id: str, root: Path) -> list[Path]:

@@ -278,6 +278,8 @@ async def test_a_killed_supervisor_takes_hidden_processes_along(world: ProcessGr
     assert end.first_failure is not None
     assert end.first_failure.category is Category.SUPERVISOR_LOST
     _, alive = psutil.wait_procs([hidden], PATIENCE)  # process 1 inherits it, and may reap it late
+    for left in alive:
+        left.kill()
     assert not alive
 
 

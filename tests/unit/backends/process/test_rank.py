@@ -19,6 +19,7 @@ from job_tracker.backends.process.rank import RankProcess
 from job_tracker.common.tasks import end
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.files.untrusted import Place
+from tests.support.patience import PATIENCE
 
 _EXIT = {"x86_64": 60, "aarch64": 93}
 """The number of the system call that ends only the calling thread."""
@@ -98,14 +99,14 @@ async def test_a_kill_goes_on_if_its_caller_is_cancelled(
 
     def kill_later(pid: int, pidfd: int) -> None:
         has_begun.set()
-        may_go_on.wait()
+        may_go_on.wait(PATIENCE)
         kill(pid, pidfd)
 
     monkeypatch.setattr(sweeping, "kill_with_descendants", kill_later)
     rank.folder.prepare(("sleep", "1000"), {"PATH": os.defpath}, None, 1 << 20)
     await rank.start()
     killing = asyncio.create_task(rank.kill())
-    await asyncio.to_thread(has_begun.wait)
+    assert await asyncio.to_thread(has_begun.wait, PATIENCE)
     await end(killing)
     may_go_on.set()
     await rank.ended.wait()

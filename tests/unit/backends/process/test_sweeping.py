@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import psutil
 import pytest
@@ -15,59 +16,103 @@ HIDES = "env -i setsid sh -c 'echo $$; exec sleep 1000' & wait"
 """A process that hides in another session, without an environment, and prints its pid."""
 
 
-@pytest.fixture
-def parent() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sh", "-c", HIDES], stdout=subprocess.PIPE)
-    yield process
-    process.kill()
-    process.communicate()
+@dataclass
+class Family:
+    """A process and a hidden child of it."""
+
+    parent: subprocess.Popen[bytes]
+    hidden: psutil.Process
+
+    @property
+    def is_hidden_gone(self) -> bool:
+        """Whether the hidden process ends. Process 1 inherits it, and may reap it late."""
+        return not psutil.wait_procs([self.hidden], PATIENCE)[1]
+
+    def kill(self) -> None:
+        pidfd = os.pidfd_open(self.parent.pid)
+        try:
+            kill_with_descendants(self.parent.pid, pidfd)
+        finally:
+            os.close(pidfd)
 
 
-def hidden_below(parent: "subprocess.Popen[bytes]") -> psutil.Process:
+def start() -> Family:
+    parent = subprocess.Popen(["sh", "-c", HIDES], stdout=subprocess.PIPE)
     assert parent.stdout is not None
-    return psutil.Process(int(parent.stdout.readline()))
+    return Family(parent, psutil.Process(int(parent.stdout.readline())))
 
 
-def test_descendants_in_other_sessions_are_killed_with_the_process(parent: subprocess.Popen[bytes]) -> None:
-    hidden = hidden_below(parent)
-    assert hidden.pid in descendants_of(parent.pid)
-    pidfd = os.pidfd_open(parent.pid)
-    kill_with_descendants(parent.pid, pidfd)
-    assert parent.wait() == -signal.SIGKILL
-    assert psutil.wait_procs([hidden], PATIENCE)[1] == [], "process 1 inherits it, and may reap it late"
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(pidfd)
+def end(family: Family) -> None:
+    if family.hidden.is_running():
+        family.hidden.kill()
+    family.parent.kill()
+    family.parent.communicate()
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    made = start()
+    yield made
+    end(made)
+
+
+def test_descendants_in_other_sessions_are_killed_with_the_process(family: Family) -> None:
+    assert family.hidden.pid in descendants_of(family.parent.pid)
+    family.kill()
+    assert family.parent.wait() == -signal.SIGKILL
+    assert family.is_hidden_gone
 
 
 def test_descendants_are_killed_even_if_the_first_look_at_the_machine_takes_long(
-    parent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweeping, "_ROUND_SECONDS", 0.0)
-    hidden = hidden_below(parent)
-    kill_with_descendants(parent.pid, os.pidfd_open(parent.pid))
-    assert parent.wait() == -signal.SIGKILL
-    assert psutil.wait_procs([hidden], PATIENCE)[1] == []
+    family.kill()
+    assert family.parent.wait() == -signal.SIGKILL
+    assert family.is_hidden_gone
 
 
-def test_the_process_is_killed_even_if_its_descendants_cannot_be_found(
-    parent: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+def test_descendants_are_killed_even_if_a_look_at_the_machine_fails(
+    family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(pid: int) -> None:
+    looks = 0
+
+    def fails_once(pid: int) -> object:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise OSError(24, "Too many open files")
+        return descendants_of(pid)
+
+    monkeypatch.setattr(sweeping, "descendants_of", fails_once)
+    monkeypatch.setattr(sweeping, "_ROUND_SECONDS", PATIENCE)
+    family.kill()
+    assert family.parent.wait() == -signal.SIGKILL
+    assert family.is_hidden_gone
+
+
+def test_the_process_is_killed_even_if_no_look_at_the_machine_succeeds(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(pid: int) -> object:
         raise OSError(24, "Too many open files")
 
-    hidden = hidden_below(parent)
     monkeypatch.setattr(sweeping, "descendants_of", fails)
+    monkeypatch.setattr(sweeping, "_ROUND_SECONDS", 0.0)
     with pytest.raises(OSError, match="Too many open files"):
-        kill_with_descendants(parent.pid, os.pidfd_open(parent.pid))
-    assert parent.wait() == -signal.SIGKILL
-    hidden.kill()
+        family.kill()
+    assert family.parent.wait() == -signal.SIGKILL
 
 
-def test_a_process_that_has_ended_is_left_alone(parent: subprocess.Popen[bytes]) -> None:
-    hidden = hidden_below(parent)
-    pidfd = os.pidfd_open(parent.pid)
-    parent.kill()
-    parent.wait()
-    kill_with_descendants(hidden.pid, pidfd)  # as if the pid had been reused
-    assert hidden.is_running()
-    hidden.kill()
+def test_nothing_is_killed_below_a_pid_that_may_have_been_reused(family: Family) -> None:
+    other = start()
+    try:
+        family.parent.kill()
+        os.waitid(os.P_PID, family.parent.pid, os.WEXITED | os.WNOWAIT)  # a zombie can still be signalled
+        pidfd = os.pidfd_open(family.parent.pid)
+        kill_with_descendants(other.parent.pid, pidfd)
+        os.close(pidfd)
+        assert other.hidden.status() == psutil.STATUS_SLEEPING
+        assert other.parent.poll() is None
+    finally:
+        end(other)

@@ -12,9 +12,12 @@ class Slow(TrainingClient):
 
     def __init__(self, *seen: pb.GetTrainingStatusResponse) -> None:
         self.seen = list(seen)
+        self.waited = 0.0
 
     def wait(self, job_id: int, *, timeout: float | None = None) -> pb.GetTrainingStatusResponse:
-        assert (job_id, timeout) == (1, PATIENCE)
+        assert job_id == 1
+        assert timeout is not None
+        self.waited += timeout
         status = self.seen.pop(0)
         if status.status != pb.succeed:
             raise WaitTimedOut("job 1 has not ended", status)
@@ -32,6 +35,7 @@ def status(
 def test_a_training_that_makes_steps_or_moves_is_awaited() -> None:
     client = Slow(status(5), status(6), status(6, moves=2), status(9, now=pb.succeed))
     assert end_of(client, 1).progress.step == 9
+    assert client.waited == 5 * PATIENCE
 
 
 def test_a_training_without_a_step_or_move_is_stuck() -> None:
@@ -39,3 +43,10 @@ def test_a_training_without_a_step_or_move_is_stuck() -> None:
     with pytest.raises(WaitTimedOut, match="job 1 has not ended"):
         end_of(client, 1)
     assert len(client.seen) == 1
+
+
+def test_a_training_without_a_first_step_is_stuck_after_twice_the_time() -> None:
+    client = Slow(status(0), status(9, now=pb.succeed))
+    with pytest.raises(WaitTimedOut, match="job 1 has not ended"):
+        end_of(client, 1)
+    assert client.waited == 2 * PATIENCE
