@@ -154,7 +154,7 @@ class NetworkCheck:
             f"{operation}_latency_s": found.latency_s,
             f"{operation}_bus_bytes_per_s": found.sizes[-1].bus_bytes_per_s,
         }
-        self._reporter.report(**metrics)  # type: ignore[arg-type]  # all of these names are metrics
+        self._reporter.report(**metrics)  # type: ignore[arg-type]  # all are metrics, none a typed parameter
 
     def _bisect(self) -> Bisection | None:
         """Let each instance of the lower half send to one of the upper half, all at the same time.

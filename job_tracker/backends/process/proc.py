@@ -43,8 +43,10 @@ def stat_of(pid: int) -> Stat | None:
 def descendants_of(pid: int) -> dict[int, Stat]:
     """Return the descendants of a process by pid, zombies included.
 
-    A process that starts during the call may be missing.
+    A process that starts during the call may be missing. Raises OSError if /proc cannot be read.
     """
+    # `psutil.Process.children` leaves out the descendants of a process that ends during the call, and fails
+    # if one process of the machine may not be read.
     found = {int(name): stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
     children: dict[int, list[int]] = {}
     for each, stat in found.items():

@@ -24,8 +24,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
     Processes of ranks are recognised by their HOME and supervisors by their arguments, both as they were at
     the start of the process. A process can change these values only for itself, so no job can cause another
     job's processes to be killed. A process of a rank is missed only if it has left the session, and
-    either was started with another HOME or has changed this value. If its supervisor is alive, even this
-    process is not missed.
+    either was started with another HOME or has changed this value. If its supervisor is still alive, such a
+    process is killed, too.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -62,7 +62,8 @@ def kill_with_descendants(pid: int, pidfd: int) -> None:
 
     The supervisor is stopped first, so that it does not record the kill as the end of its rank. As long as it
     is alive, it becomes the parent of orphaned descendants. After its death, nothing would tell them from
-    foreign processes. Raises OSError if no descendants can be found for some seconds.
+    foreign processes. Raises OSError if /proc cannot be read for some seconds; then only the supervisor is
+    killed.
     """
     end = select.poll()
     end.register(pidfd, select.POLLIN)

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.process import rank as rank_module
-from job_tracker.backends.process import sweeping
 from job_tracker.backends.process.files import GroupFolder, RankFolder
 from job_tracker.backends.process.rank import RankProcess
 from job_tracker.common.tasks import end
@@ -92,26 +92,20 @@ async def test_a_supervisor_that_ends_before_it_is_followed_leaves_no_zombie(
     await rank.close()
 
 
-async def test_a_kill_goes_on_if_its_caller_is_cancelled(
-    rank: RankProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kill, has_begun, may_go_on = sweeping.kill_with_descendants, threading.Event(), threading.Event()
-
-    def kill_later(pid: int, pidfd: int) -> None:
-        has_begun.set()
-        may_go_on.wait(PATIENCE)
-        kill(pid, pidfd)
-
-    monkeypatch.setattr(sweeping, "kill_with_descendants", kill_later)
+async def test_a_kill_goes_on_if_its_caller_is_cancelled_before_a_thread_is_free(rank: RankProcess) -> None:
     rank.folder.prepare(("sleep", "1000"), {"PATH": os.defpath}, None, 1 << 20)
     await rank.start()
-    killing = asyncio.create_task(rank.kill())
-    assert await asyncio.to_thread(has_begun.wait, PATIENCE)
-    await end(killing)
-    may_go_on.set()
-    await rank.ended.wait()
-    assert rank.observe().status.phase is Phase.FAILED
-    await rank.close()
+    is_free = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.get_running_loop().set_default_executor(threads)
+        threads.submit(is_free.wait, PATIENCE)
+        killing = asyncio.create_task(rank.kill())
+        await asyncio.sleep(0)  # it begins, and waits for a thread
+        await end(killing)
+        is_free.set()
+        await rank.ended.wait()
+        assert rank.observe().status.phase is Phase.FAILED
+        await rank.close()
 
 
 async def test_a_supervisor_that_takes_its_lock_during_a_look_is_not_taken_for_dead(
